@@ -25,7 +25,7 @@ struct mallinfo2 info2() {
   take_snapshot(&s, [](unsigned, const ClassSnapshot&) {});
   struct mallinfo2 info {};
   info.arena = s.used_bytes + s.dirty_bytes;  // bytes in regions that may be resident
-  info.ordblks = s.reserved_bytes >> kBlockShift;
+  info.ordblks = s.reserved_bytes >> kSlabShift;
   info.smblks = 0;
   info.hblks = s.huge_blocks;
   info.hblkhd = s.live_huge_bytes;

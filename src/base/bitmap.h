@@ -1,4 +1,4 @@
-// A bitmap of N bits with the run operations that a block of pages needs. N is a multiple of 64.
+// A bitmap of N bits with the run operations that a slab needs. N is a multiple of 64.
 //
 // Runs are maximal sequences of set bits; for_each_run visits them in ascending order in
 // O(words + runs). Not thread-safe: the owner's lock covers it.

@@ -18,13 +18,13 @@ inline constexpr size_t kCacheLine = 64;
 
 inline constexpr unsigned kPageShift = 12;
 inline constexpr size_t kPageBytes = size_t{1} << kPageShift;
-inline constexpr unsigned kBlockShift = 21;  // a 2 MiB block: one huge page on x86-64 and aarch64
-inline constexpr size_t kBlockBytes = size_t{1} << kBlockShift;
-inline constexpr unsigned kPagesPerBlock = 1u << (kBlockShift - kPageShift);
+inline constexpr unsigned kSlabShift = 21;  // a slab of 2 MiB: one huge page on x86-64 and aarch64
+inline constexpr size_t kSlabBytes = size_t{1} << kSlabShift;
+inline constexpr unsigned kPagesPerSlab = 1u << (kSlabShift - kPageShift);
 inline constexpr unsigned kRegionShift = 30;
 inline constexpr size_t kRegionBytes = size_t{1} << kRegionShift;
 inline constexpr unsigned kPagesPerRegion = 1u << (kRegionShift - kPageShift);
-inline constexpr unsigned kBlocksPerRegion = 1u << (kRegionShift - kBlockShift);
+inline constexpr unsigned kSlabsPerRegion = 1u << (kRegionShift - kSlabShift);
 #if defined(__x86_64__)
 inline constexpr unsigned kAddressBits =
     47;  // of user space; 48 would make the library's file 2 MiB longer, and a start slower
@@ -77,7 +77,7 @@ inline constexpr SizeClass kNoClass{0};
 }
 [[nodiscard]] constexpr bool is_power_of_two(size_t n) { return n != 0 && (n & (n - 1)) == 0; }
 
-static_assert(kPagesPerBlock == 512, "a block's bitmaps are eight 64-bit words");
+static_assert(kPagesPerSlab == 512, "a slab's bitmaps are eight 64-bit words");
 static_assert(kPagesPerRegion == 262144, "the page map of a region has one entry a page");
 
 }  // namespace loam

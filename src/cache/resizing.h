@@ -9,7 +9,7 @@ namespace loam {
 /// then on mremap() makes it longer: nothing is copied, no second copy is in memory, and no freed
 /// place of an earlier copy is left behind. Chosen (decision 54): a shorter block is copied in the
 /// time that a mapping takes.
-inline constexpr size_t kMovesToMapping = kBlockBytes;
+inline constexpr size_t kMovesToMapping = kSlabBytes;
 
 /// Whether a small block that fits its slot stays there: moving costs a copy, staying costs the
 /// slack. Chosen: a small block moves once it would waste more than a quarter of its slot and 64

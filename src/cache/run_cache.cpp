@@ -130,7 +130,7 @@ bool RunCache::give(Span* span) {
 }
 
 bool RunCache::park_refused(Span* span) {
-  if (span->large.pages > kPagesPerBlock || shard_ == 0) return false;
+  if (span->large.pages > kPagesPerSlab || shard_ == 0) return false;
   park_now(span);
   return true;
 }

@@ -169,7 +169,7 @@ LOAM_INLINE void RunCache::count_given(uint64_t pages, size_t requested) {
 
 LOAM_INLINE bool RunCache::park(Span* span) {
   const uint64_t pages = span->large.pages;
-  if (pages > kPagesPerBlock || (bypassed_ == 0 && pages <= kLongest.count) || shard_ == 0)
+  if (pages > kPagesPerSlab || (bypassed_ == 0 && pages <= kLongest.count) || shard_ == 0)
     return false;
   if (bypassed_ != 0) {
     asked_in_a_row_ =

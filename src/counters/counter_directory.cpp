@@ -30,7 +30,7 @@ enum Table : uint32_t {
   kPageHeap,
   kRegions,
   kExtents,
-  kBlocks,
+  kSlabs,
   kShards,
   kHuge,
   kHugeBlocks,
@@ -50,8 +50,8 @@ enum Table : uint32_t {
 
 struct Constants {
   uint64_t page_bytes = kPageBytes;
-  uint64_t block_bytes = kBlockBytes;
-  uint64_t map_bytes_per_block = kMapBytesPerBlock;
+  uint64_t block_bytes = kSlabBytes;
+  uint64_t map_bytes_per_block = kMapBytesPerSlab;
   uint64_t span_record_bytes = sizeof(Span);
   uint64_t magazine_limit = ThreadCache::kMaxCapacity;
   uint64_t frees_per_look = 0;
@@ -238,9 +238,9 @@ struct CounterFields {
   static constexpr CounterField* write_pages(CounterField* next) {
     next = Writer{next, kPageHeap}
                .lock(__builtin_offsetof(PageHeap, mutex_))
-                   LOAM_FIELD("reserved_blocks", PageHeap, reserved_blocks_) LOAM_FIELD(
-                       "committed_blocks", PageHeap, committed_blocks_) LOAM_FIELD("used_pages",
-                                                                                   PageHeap, used_)
+                   LOAM_FIELD("reserved_blocks", PageHeap, reserved_slabs_) LOAM_FIELD(
+                       "committed_blocks", PageHeap, committed_slabs_) LOAM_FIELD("used_pages",
+                                                                                  PageHeap, used_)
                        LOAM_FIELD("parked_pages", PageHeap, parked_pages_) LOAM_FIELD(
                            "dirty_pages", PageHeap, dirty_pages_)
                            LOAM_FIELD("surplus_pages", PageHeap, surplus_pages_) LOAM_FIELD(
@@ -267,17 +267,17 @@ struct CounterFields {
                        LOAM_FIELD("records_purged", Region, records_purged)
                            LOAM_FIELD("maps_purged", Region, maps_purged)
                                .next;
-    next = Writer{next, kExtents} LOAM_FIELD("first_block", Extent, first_block)
-               LOAM_FIELD("block_count", Extent, block_count)
-                   LOAM_FIELD("committed_blocks", Extent, committed_blocks)
+    next = Writer{next, kExtents} LOAM_FIELD("first_block", Extent, first_slab)
+               LOAM_FIELD("block_count", Extent, slab_count)
+                   LOAM_FIELD("committed_blocks", Extent, committed_slabs)
                        .next;
     next = Writer{next, kShards}
                .lock(__builtin_offsetof(PageShard, mutex))
                    LOAM_FIELD("parked_pages", PageShard, parked_pages)
                .next;
-    return Writer{next, kBlocks}("free", __builtin_offsetof(Block, free), 8, kPagesPerBlock / 64)(
-               "backed", __builtin_offsetof(Block, backed), 8, kPagesPerBlock / 64)
-        LOAM_FIELD("free_pages", Block, free_pages) LOAM_FIELD("dirty_pages", Block, dirty_pages)
+    return Writer{next, kSlabs}("free", __builtin_offsetof(Slab, free), 8, kPagesPerSlab / 64)(
+               "backed", __builtin_offsetof(Slab, backed), 8, kPagesPerSlab / 64)
+        LOAM_FIELD("free_pages", Slab, free_pages) LOAM_FIELD("dirty_pages", Slab, dirty_pages)
             .next;
   }
 
@@ -409,8 +409,8 @@ constexpr CounterFields::Directory CounterFields::make() {
                       __builtin_offsetof(Region, next));
   t[kExtents] = inner_table("extent", kNested, kRegions, __builtin_offsetof(Region, extents),
                             sizeof(Extent), kMaxExtents);
-  t[kBlocks] = inner_table("block", kNested, kRegions, __builtin_offsetof(Region, blocks),
-                           sizeof(Block), kBlocksPerRegion);
+  t[kSlabs] = inner_table("block", kNested, kRegions, __builtin_offsetof(Region, slabs),
+                          sizeof(Slab), kSlabsPerRegion);
   t[kShards] = table("page_shard", kArray, page_heap.shards_, sizeof(PageShard), kPageShards,
                      lock_of(__builtin_offsetof(PageShard, mutex)));
   t[kHuge] = table("huge", kRecord, &huge_map, sizeof huge_map, 1,
@@ -468,7 +468,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   for (ThreadCache* c : cache_registry.live_) piece(c, sizeof *c);
   piece(&page_heap, sizeof page_heap);
   for (const Region* r = page_heap.regions_; r != nullptr; r = r->next) {
-    const char* begin = reinterpret_cast<const char*>(r->blocks);  // to the last of the scalars
+    const char* begin = reinterpret_cast<const char*>(r->slabs);  // to the last of the scalars
     piece(begin, static_cast<size_t>(reinterpret_cast<const char*>(r->spans) - begin));
   }
   piece(&huge_map, sizeof huge_map);

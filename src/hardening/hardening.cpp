@@ -413,12 +413,12 @@ void Hardening::check_live_blocks() {
   const bool alone = cache_registry.totals().threads <= 1;
   for (uintptr_t begin = 0; begin >> kRegionShift < kDirectoryEntries;) {
     const Region* region = region_at(begin);
-    const size_t step = region == nullptr ? kRegionBytes : kBlockBytes;
+    const size_t step = region == nullptr ? kRegionBytes : kSlabBytes;
     const auto state = region == nullptr
-                           ? BlockState::kUncommitted
-                           : region->blocks[Region::page_of(begin).index / kPagesPerBlock].state;
-    if (state != BlockState::kUncommitted && state != BlockState::kWhole) {
-      for (uintptr_t page = begin; page < begin + kBlockBytes; page += kPageBytes)
+                           ? SlabState::kUncommitted
+                           : region->slabs[Region::page_of(begin).index / kPagesPerSlab].state;
+    if (state != SlabState::kUncommitted && state != SlabState::kWhole) {
+      for (uintptr_t page = begin; page < begin + kSlabBytes; page += kPageBytes)
         check_live_blocks_of(page, alone);
     }
     begin += step;

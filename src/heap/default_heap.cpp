@@ -179,9 +179,9 @@ uintptr_t next_run(uintptr_t address) {
       continue;
     }
     const uint32_t page = Region::page_of(address).index;
-    const Block& block = region->blocks[page / kPagesPerBlock];
-    if (block.state == BlockState::kUncommitted || block.state == BlockState::kWhole) {
-      address = ((address >> kBlockShift) + 1) << kBlockShift;
+    const Slab& slab = region->slabs[page / kPagesPerSlab];
+    if (slab.state == SlabState::kUncommitted || slab.state == SlabState::kWhole) {
+      address = ((address >> kSlabShift) + 1) << kSlabShift;
       continue;
     }
     const Span* span = span_at(address);

@@ -27,8 +27,8 @@ namespace heap {
 
 namespace {
 
-// False for a size above a block of pages, which is never cached, and for size 0.
-LOAM_INLINE bool may_be_cached(size_t bytes) { return bytes - 1 < Pages(kPagesPerBlock).bytes(); }
+// False for a size above a slab, which is never cached, and for size 0.
+LOAM_INLINE bool may_be_cached(size_t bytes) { return bytes - 1 < Pages(kPagesPerSlab).bytes(); }
 
 // A block in a run that the thread or its shard kept, with `extra` bytes behind the requested ones.
 LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero,

@@ -113,18 +113,18 @@ namespace {
 // One of the maps with an entry for each page.
 struct MapOfPages {
   char* begin;
-  size_t block_bytes;  // bytes of the map for each 2 MiB block
-  unsigned group;      // blocks whose part is one page of the system
-  Bitmap<kBlocksPerRegion>* purged;
+  size_t slab_bytes;  // bytes of the map for each slab
+  unsigned group;     // slabs whose part is one page of the system
+  Bitmap<kSlabsPerRegion>* purged;
 
   template <class Entry>
-  MapOfPages(Entry (&entries)[kPagesPerRegion], Bitmap<kBlocksPerRegion>* its_purged)
+  MapOfPages(Entry (&entries)[kPagesPerRegion], Bitmap<kSlabsPerRegion>* its_purged)
       : begin(reinterpret_cast<char*>(entries)),
-        block_bytes(kPagesPerBlock * sizeof(Entry)),
-        group(static_cast<unsigned>(os::granularity() / (kPagesPerBlock * sizeof(Entry)))),
+        slab_bytes(kPagesPerSlab * sizeof(Entry)),
+        group(static_cast<unsigned>(os::granularity() / (kPagesPerSlab * sizeof(Entry)))),
         purged(its_purged) {
-    static_assert(kPagesPerBlock * sizeof(Entry) <= kPageBytes,
-                  "a page of the system is of one block or more");
+    static_assert(kPagesPerSlab * sizeof(Entry) <= kPageBytes,
+                  "a page of the system is of one slab or more");
   }
 };
 
@@ -139,22 +139,22 @@ size_t purge_map(Region* region, const MapOfPages& map) {
   const auto may_go = [&](unsigned first) {
     bool some = false;
     for (unsigned b = first; b < first + map.group; ++b) {
-      if (region->blocks[b].state == BlockState::kUncommitted) continue;
+      if (region->slabs[b].state == SlabState::kUncommitted) continue;
       if (!region->whole.test(b) || region->whole_backed.test(b)) return false;
       some = some || !map.purged->test(b);
     }
     return some;
   };
   size_t purged = 0;
-  for (unsigned first = 0; first < kBlocksPerRegion;) {
+  for (unsigned first = 0; first < kSlabsPerRegion;) {
     unsigned end = first;
-    while (end < kBlocksPerRegion && may_go(end)) end += map.group;
+    while (end < kSlabsPerRegion && may_go(end)) end += map.group;
     if (end != first &&
-        os::purge(map.begin + first * map.block_bytes, (end - first) * map.block_bytes)) {
+        os::purge(map.begin + first * map.slab_bytes, (end - first) * map.slab_bytes)) {
       for (unsigned b = first; b < end; ++b) {
-        if (region->blocks[b].state == BlockState::kUncommitted || map.purged->test(b)) continue;
+        if (region->slabs[b].state == SlabState::kUncommitted || map.purged->test(b)) continue;
         map.purged->set(b);
-        purged += map.block_bytes;
+        purged += map.slab_bytes;
       }
     }
     first = end + map.group;
@@ -166,7 +166,7 @@ size_t purge_map(Region* region, const MapOfPages& map) {
 
 size_t purge_idle_maps(Region* region, unsigned least) {
   unsigned candidates = 0;
-  for (unsigned w = 0; w < Bitmap<kBlocksPerRegion>::kWords; ++w) {
+  for (unsigned w = 0; w < Bitmap<kSlabsPerRegion>::kWords; ++w) {
     candidates += count_bits(region->whole.words[w] & ~region->whole_backed.words[w] &
                              ~region->purged_names.words[w]);
   }
@@ -177,12 +177,12 @@ size_t purge_idle_maps(Region* region, unsigned least) {
   return purged;
 }
 
-void note_maps_used(Region* region, unsigned block) {
+void note_maps_used(Region* region, unsigned slab) {
   for_each_map(region, [&](const MapOfPages& map) {
-    if (!map.purged->test(block)) return;
-    const unsigned first = block / map.group * map.group;
+    if (!map.purged->test(slab)) return;
+    const unsigned first = slab / map.group * map.group;
     region->maps_purged -=
-        static_cast<uint32_t>(map.purged->count_range(first, map.group) * map.block_bytes);
+        static_cast<uint32_t>(map.purged->count_range(first, map.group) * map.slab_bytes);
     map.purged->clear_range(first, map.group);
   });
 }
@@ -201,10 +201,10 @@ void return_reserved_records(Region* region) {
 
 namespace {
 
-// True if no block of the group is in use.
+// True if no slab of the group is in use.
 bool is_untouched(const Region* region, unsigned first, unsigned group) {
   for (unsigned b = first; b < first + group; ++b) {
-    if (region->blocks[b].state != BlockState::kUncommitted) return false;
+    if (region->slabs[b].state != SlabState::kUncommitted) return false;
   }
   return true;
 }
@@ -213,23 +213,23 @@ bool is_untouched(const Region* region, unsigned first, unsigned group) {
 
 void for_each_idle_map(Region* region, VisitPart visit) {
   for_each_map(region, [&](const MapOfPages& map) {
-    for (unsigned first = 0; first < kBlocksPerRegion;) {
+    for (unsigned first = 0; first < kSlabsPerRegion;) {
       unsigned end = first;
-      while (end < kBlocksPerRegion && is_untouched(region, end, map.group)) end += map.group;
-      if (end != first) visit(map.begin + first * map.block_bytes, (end - first) * map.block_bytes);
+      while (end < kSlabsPerRegion && is_untouched(region, end, map.group)) end += map.group;
+      if (end != first) visit(map.begin + first * map.slab_bytes, (end - first) * map.slab_bytes);
       first = end + map.group;
     }
   });
 }
 
-bool lock_maps(Region* region, unsigned first, unsigned blocks) {
+bool lock_maps(Region* region, unsigned first, unsigned slabs) {
   bool done = true;
   for_each_map(region, [&](const MapOfPages& map) {
-    for (unsigned b = first / map.group * map.group; b < first + blocks; b += map.group) {
+    for (unsigned b = first / map.group * map.group; b < first + slabs; b += map.group) {
       // A new mapping replaces the old one and reads as zero; it is locked as the program wants new
       // memory to be.
       if (is_untouched(region, b, map.group))
-        done = done && os::commit(map.begin + b * map.block_bytes, map.group * map.block_bytes);
+        done = done && os::commit(map.begin + b * map.slab_bytes, map.group * map.slab_bytes);
     }
   });
   return done;
@@ -258,12 +258,12 @@ bool purged_maps_are_valid(const Region* region) {
   size_t bytes = 0;
   bool valid = true;
   for_each_map(const_cast<Region*>(region), [&](const MapOfPages& map) {
-    for (unsigned b = 0; b < kBlocksPerRegion; ++b) {
+    for (unsigned b = 0; b < kSlabsPerRegion; ++b) {
       if (!map.purged->test(b)) continue;
-      bytes += map.block_bytes;
+      bytes += map.slab_bytes;
       valid = valid && region->whole.test(b);
-      for (size_t i = 0; i < map.block_bytes; ++i)
-        valid = valid && map.begin[b * map.block_bytes + i] == 0;
+      for (size_t i = 0; i < map.slab_bytes; ++i)
+        valid = valid && map.begin[b * map.slab_bytes + i] == 0;
     }
   });
   return valid && bytes == region->maps_purged;
@@ -347,9 +347,9 @@ void unpublish_pages(Region* region, PageId first, Pages pages) {
 }
 
 size_t metadata_bytes(const Region* region) {
-  size_t blocks = 0;
-  for (uint32_t i = 0; i < region->extent_count; ++i) blocks += region->extents[i].committed_blocks;
-  return blocks * kMapBytesPerBlock - region->maps_purged + region->spans_used * sizeof(Span) -
+  size_t slabs = 0;
+  for (uint32_t i = 0; i < region->extent_count; ++i) slabs += region->extents[i].committed_slabs;
+  return slabs * kMapBytesPerSlab - region->maps_purged + region->spans_used * sizeof(Span) -
          region->records_purged;
 }
 

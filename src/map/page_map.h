@@ -6,7 +6,7 @@
 // aligned so that a record's own address names its region. Extents (the parts of the region that
 // Loam has reserved) may be smaller than the region under a tight RLIMIT_AS.
 //
-//   header:  | guard | page_class 256 KiB | page_span 1 MiB | free records 32 KiB | blocks | scalars | span records ... | guard
+//   header:  | guard | page_class 256 KiB | page_span 1 MiB | free records 32 KiB | slabs | scalars | span records ... | guard
 //
 // An entry of the directory is the address where the class byte of the address space's first page
 // would stand, if the region's bytes reached back so far. So a reader adds an address's whole page
@@ -25,12 +25,12 @@
 
 namespace loam {
 
-/// Page-aligned part of a region that Loam reserved; blocks of pages below `committed_blocks` may
+/// Page-aligned part of a region that Loam reserved; slabs below `committed_slabs` may
 /// be used.
 struct Extent {
-  uint32_t first_block;
-  uint32_t block_count;
-  uint32_t committed_blocks;
+  uint32_t first_slab;
+  uint32_t slab_count;
+  uint32_t committed_slabs;
 };
 inline constexpr unsigned kMaxExtents = 64;
 
@@ -56,13 +56,13 @@ struct Region {
     uint32_t first;  ///< linked through first_page; 0 = none
     uint32_t count;
   } spares[kPageShards];
-  Block blocks[kBlocksPerRegion];
-  Bitmap<kBlocksPerRegion> whole;         ///< blocks in state kWhole
-  Bitmap<kBlocksPerRegion> whole_backed;  ///< blocks of `whole` that have dirty pages
-  /// Committed blocks whose part of page_class, and of page_span, was given back to the system
+  Slab slabs[kSlabsPerRegion];
+  Bitmap<kSlabsPerRegion> whole;         ///< slabs in state kWhole
+  Bitmap<kSlabsPerRegion> whole_backed;  ///< slabs of `whole` that have dirty pages
+  /// Committed slabs whose part of page_class, and of page_span, was given back to the system
   /// while they were whole. It reads as zero, which is the entry of a page without a span.
-  Bitmap<kBlocksPerRegion> purged_classes;
-  Bitmap<kBlocksPerRegion> purged_names;
+  Bitmap<kSlabsPerRegion> purged_classes;
+  Bitmap<kSlabsPerRegion> purged_names;
   Extent extents[kMaxExtents];
   uint32_t extent_count;
   uint32_t spans_committed;  ///< records that may be touched
@@ -85,16 +85,16 @@ struct Region {
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(record) / kPageBytes -
                                  reinterpret_cast<uintptr_t>(spans) / kPageBytes);
   }
-  /// pre: the block is one of the region's
-  [[nodiscard]] unsigned number_of(const Block* block) const {
-    return static_cast<unsigned>(block - blocks);
+  /// pre: the slab is one of the region's
+  [[nodiscard]] unsigned number_of(const Slab* slab) const {
+    return static_cast<unsigned>(slab - slabs);
   }
 };
 
-/// Bytes of a region's header for each 2 MiB block of pages, without the spans' records.
-inline constexpr size_t kMapBytesPerBlock =
-    kPagesPerBlock * (sizeof(Region::page_class[0]) + sizeof(Region::page_span[0])) +
-    kPagesPerBlock / 8 + sizeof(Block);
+/// Bytes of a region's header for each slab, without the spans' records.
+inline constexpr size_t kMapBytesPerSlab =
+    kPagesPerSlab * (sizeof(Region::page_class[0]) + sizeof(Region::page_span[0])) +
+    kPagesPerSlab / 8 + sizeof(Slab);
 
 inline constexpr size_t kHeaderAlignment = size_t{32} << 20;
 inline constexpr size_t kHeaderGuard = size_t{64} << 10;  // the largest page size of aarch64
@@ -121,8 +121,8 @@ static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift &&
   return reinterpret_cast<Region*>((reinterpret_cast<uintptr_t>(span) & ~(kHeaderAlignment - 1)) +
                                    kHeaderGuard);
 }
-[[nodiscard]] LOAM_INLINE Region* region_of(const Block* block) {
-  return region_of(reinterpret_cast<const Span*>(block));
+[[nodiscard]] LOAM_INLINE Region* region_of(const Slab* slab) {
+  return region_of(reinterpret_cast<const Span*>(slab));
 }
 
 /// Region of an address, or null. Any value is answered.
@@ -237,28 +237,28 @@ void return_span_record(Region* region, Span* span);
 /// take_span_record()
 size_t purge_free_records(Region* region, size_t most = SIZE_MAX);
 
-/// Purges the parts of the maps that describe only whole blocks without a dirty page, if these are
-/// `least` blocks or more. The maps take five bytes a page, one 819th of the heap's peak. Returns
+/// Purges the parts of the maps that describe only whole slabs without a dirty page, if these are
+/// `least` slabs or more. The maps take five bytes a page, one 819th of the heap's peak. Returns
 /// the bytes. Lock: as take_span_record()
 size_t purge_idle_maps(Region* region, unsigned least);
-/// Call before the block's pages are named. Lock: as take_span_record()
-LOAM_COLD void note_maps_used(Region* region, unsigned block);
+/// Call before the slab's pages are named. Lock: as take_span_record()
+LOAM_COLD void note_maps_used(Region* region, unsigned slab);
 
 /// Returns the address space of records that were never used; for a program that locks its memory.
 void return_reserved_records(Region* region);
-/// Visits the parts of the maps that describe no committed block, and the parts of the directory
+/// Visits the parts of the maps that describe no committed slab, and the parts of the directory
 /// without a region: they read as zero.
 using VisitPart = void (*)(void* begin, size_t bytes);
 void for_each_idle_map(Region* region, VisitPart visit);
 void for_each_idle_directory(const Region* regions, VisitPart visit);
-/// Locks the maps' parts for blocks that are about to be committed, as the program wants new memory
+/// Locks the maps' parts for slabs that are about to be committed, as the program wants new memory
 /// to be locked. False if the limit on locked memory is reached.
-[[nodiscard]] bool lock_maps(Region* region, unsigned first, unsigned blocks);
+[[nodiscard]] bool lock_maps(Region* region, unsigned first, unsigned slabs);
 
 /// True if every purged page of records holds only free records, and all are counted. O(records /
 /// 64)
 [[nodiscard]] bool purged_records_are_valid(const Region* region);
-/// True if every purged part of the maps describes whole blocks and is zero, and all are counted.
+/// True if every purged part of the maps describes whole slabs and is zero, and all are counted.
 /// O(purged bytes), which the look makes resident again
 [[nodiscard]] bool purged_maps_are_valid(const Region* region);
 

@@ -1,4 +1,4 @@
-// What the map knows of a piece of memory: the span record and the block record. Both are plain
+// What the map knows of a piece of memory: the span record and the slab record. Both are plain
 // data; their operations are in the layers that own them (small/, pages/).
 //
 // Span: one 64-byte line, outside the memory that it describes.
@@ -10,7 +10,7 @@
 //   +--------+--------+--------+--------+-------+--------+-------+--------+------+---+---+---+---+---+---+
 //
 // Lock: the bin's lock guards a small span; the page heap's lock guards a large span and every
-// block.
+// slab.
 #pragma once
 
 #include <bit>
@@ -180,17 +180,17 @@ static_assert(__builtin_offsetof(Span, size_class) == 60 && __builtin_offsetof(S
               "a label's word");
 #pragma GCC diagnostic pop
 
-struct FreeList;   // tag: blocks by their longest free run
-struct DirtyList;  // tag: blocks by their longest free and backed run
-struct AgeList;    // tag: blocks with free and backed pages, least recently freed into first
+struct FreeList;   // tag: slabs by their longest free run
+struct DirtyList;  // tag: slabs by their longest free and backed run
+struct AgeList;    // tag: slabs with free and backed pages, least recently freed into first
 
-enum class BlockState : uint8_t {
+enum class SlabState : uint8_t {
   kUncommitted = 0,  ///< reserved address space
-  kWhole,            ///< committed, every page free, in the region's set of whole blocks
+  kWhole,            ///< committed, every page free, in the region's set of whole slabs
   kActive,           ///< some pages used (or about to be), in the free index
 };
 
-/// Which runs share a block of pages: runs of one kind live about as long, and so stay together.
+/// Which runs share a slab: runs of one kind live about as long, and so stay together.
 enum class RunKind : uint8_t { kSpan = 0, kLarge = 1 };
 inline constexpr unsigned kRunKinds = 2;
 
@@ -199,19 +199,19 @@ inline constexpr unsigned kRunKinds = 2;
 /// grows.
 inline constexpr unsigned kPageShards = 16;
 
-/// 2 MiB of pages.  dirty = free & backed;  dirty_pages = |dirty|;  free_pages = |free|
-struct Block : ListLink<Block, FreeList>, ListLink<Block, DirtyList>, ListLink<Block, AgeList> {
-  Bitmap<kPagesPerBlock> free;  ///< bit set = the page is in no run
+/// 512 pages, 2 MiB.  dirty = free & backed;  dirty_pages = |dirty|;  free_pages = |free|
+struct Slab : ListLink<Slab, FreeList>, ListLink<Slab, DirtyList>, ListLink<Slab, AgeList> {
+  Bitmap<kPagesPerSlab> free;  ///< bit set = the page is in no run
   /// Bit set = the page may hold memory (it was handed out since its last purge).
-  Bitmap<kPagesPerBlock> backed;
+  Bitmap<kPagesPerSlab> backed;
   uint16_t free_pages;
   uint16_t dirty_pages;
   uint16_t free_bin;   ///< upper bound of the longest free run; 0 = not in the free index
   uint16_t dirty_bin;  ///< upper bound of the longest dirty run; 0 = not in the dirty index
   uint32_t last_free_ms;
-  BlockState state;
+  SlabState state;
   RunKind kind;
-  uint8_t shard;  ///< its lock guards the large runs that are parked in the block; set while all of
+  uint8_t shard;  ///< its lock guards the large runs that are parked in the slab; set while all of
                   ///< its pages are free
   bool huge;  ///< a huge page was asked for: its pages that are not `backed` may hold memory too.
               ///< keep_small_pages() reads it without the lock

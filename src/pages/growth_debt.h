@@ -5,7 +5,7 @@
 //   level     the highest `backed` so far, without `owed`; never falls
 //   owed      the fresh pages of the last long run beyond the level, for which no page has gone back since
 //
-// For a run of several blocks of pages, freed runs are too short or in pieces, so it takes fresh
+// For a run of several slabs, freed runs are too short or in pieces, so it takes fresh
 // memory beside them. A vector that doubles would leave its own size behind. So free pages go back
 // in exchange for the fresh pages of such a run. They go back at once; and when the run that it
 // replaces is freed, for as many pages as the program has not written to by then. Each page that

@@ -17,7 +17,7 @@ constexpr unsigned kOperationsPerTick = 32;
 // most programs, and far shorter than PurgePolicy::kSoonMs, after which it may be purged.
 constexpr uint64_t kParkedMs = 100;
 
-// The part of the heap's memory that may be surplus when another block asks for a huge page. So a
+// The part of the heap's memory that may be surplus when another slab asks for a huge page. So a
 // heap of less than 64 MiB asks for none. Measured against 64 (decision 97): a larger part makes
 // smaller heaps faster, a smaller part limits the memory that a growing heap holds beyond its use.
 constexpr size_t kSurplusShare = 32;
@@ -28,15 +28,15 @@ constexpr size_t kSurplusShareAlways = 8;
 
 // ---- taking -----------------------------------------------------------------------------------
 
-bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignment, Block** block,
+bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignment, Slab** slab,
                       Fit* fit) {
   // The test also saves a small program from touching the pages of an empty index.
   if (from == From::kDirty && dirty_pages_ == Pages(0)) return false;
-  // A run of count + alignment - 1 pages surely holds an aligned one; a whole block always does.
+  // A run of count + alignment - 1 pages surely holds an aligned one; a whole slab always does.
   unsigned need = count + alignment - 1;
-  if (need > kPagesPerBlock) need = kPagesPerBlock;
+  if (need > kPagesPerSlab) need = kPagesPerSlab;
   for (;;) {
-    Block* candidate =
+    Slab* candidate =
         from == From::kDirty ? dirty_[index].smallest(need) : free_index(index).smallest(need);
     if (candidate == nullptr) return false;
     if (from == From::kDirty) {
@@ -49,84 +49,84 @@ bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignm
                               fit->found ? fit->longest_left : longest_run(candidate->free));
     }
     if (fit->found) {
-      *block = candidate;
+      *slab = candidate;
       return true;
     }
     // The bound was too high. It is exact now and below `need`, so the loop makes progress.
   }
 }
 
-// Removes the block from its region's sets of whole blocks.
-void PageHeap::forget_whole(const Block* block) {
-  Region* region = region_of(block);
-  region->whole.clear(region->number_of(block));
-  region->whole_backed.clear(region->number_of(block));
-  --whole_blocks_;
-  if (LOAM_UNLIKELY(region->maps_purged != 0)) note_maps_used(region, region->number_of(block));
+// Removes the slab from its region's sets of whole slabs.
+void PageHeap::forget_whole(const Slab* slab) {
+  Region* region = region_of(slab);
+  region->whole.clear(region->number_of(slab));
+  region->whole_backed.clear(region->number_of(slab));
+  --whole_slabs_;
+  if (LOAM_UNLIKELY(region->maps_purged != 0)) note_maps_used(region, region->number_of(slab));
 }
 
-void PageHeap::activate(Block* block, Taker taker) {
-  if (block->state == BlockState::kActive) return;
-  const unsigned dirty_bin = block->dirty_bin;
-  dirty_[kRunKinds].place(block, 0);
-  forget_whole(block);
-  block->state = BlockState::kActive;
-  block->kind = taker.kind;
-  block->shard = taker.shard;
-  dirty_[unsigned(taker.kind)].place(block, dirty_bin);
-  free_index(unsigned(taker.kind)).place(block, kPagesPerBlock);
+void PageHeap::activate(Slab* slab, Taker taker) {
+  if (slab->state == SlabState::kActive) return;
+  const unsigned dirty_bin = slab->dirty_bin;
+  dirty_[kRunKinds].place(slab, 0);
+  forget_whole(slab);
+  slab->state = SlabState::kActive;
+  slab->kind = taker.kind;
+  slab->shard = taker.shard;
+  dirty_[unsigned(taker.kind)].place(slab, dirty_bin);
+  free_index(unsigned(taker.kind)).place(slab, kPagesPerSlab);
 }
 
-PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Taker taker,
-                                        Source source) {
+PageHeap::Place PageHeap::take_in_slab(unsigned count, unsigned alignment, Taker taker,
+                                       Source source) {
   const unsigned own = unsigned(taker.kind);
   const unsigned other = own ^ 1u;
-  Block* block = nullptr;
+  Slab* slab = nullptr;
   Fit fit;
   const auto search_backed = [&] {
-    return search(From::kDirty, own, count, alignment, &block, &fit) ||
-           search(From::kDirty, kRunKinds, count, alignment, &block, &fit);
+    return search(From::kDirty, own, count, alignment, &slab, &fit) ||
+           search(From::kDirty, kRunKinds, count, alignment, &slab, &fit);
   };
-  if (search_backed() || search_parked(count, alignment, taker, &block, &fit)) {
-    activate(block, taker);
+  if (search_backed() || search_parked(count, alignment, taker, &slab, &fit)) {
+    activate(slab, taker);
   } else if (source == Source::kBacked) {
     return {};
-  } else if (search(From::kFree, own, count, alignment, &block, &fit) ||
-             search(From::kDirty, other, count, alignment, &block, &fit)) {
-    activate(block, taker);
+  } else if (search(From::kFree, own, count, alignment, &slab, &fit) ||
+             search(From::kDirty, other, count, alignment, &slab, &fit)) {
+    activate(slab, taker);
   } else {
-    block = take_whole_block(taker);
+    slab = take_whole_slab(taker);
     // Runs that are reserved for other shards' threads are better than a failure.
-    if (block == nullptr && pages_in_shards() != Pages(0)) {
+    if (slab == nullptr && pages_in_shards() != Pages(0)) {
       release_parked();
-      if (search_backed()) activate(block, taker);
+      if (search_backed()) activate(slab, taker);
     }
-    if (block == nullptr && !search(From::kFree, other, count, alignment, &block, &fit)) return {};
+    if (slab == nullptr && !search(From::kFree, other, count, alignment, &slab, &fit)) return {};
     if (!fit.found) fit.first = 0;
   }
   Place place;
-  place.region = region_of(block);
-  place.page = first_page_of(block) + Pages(fit.first);
+  place.region = region_of(slab);
+  place.page = first_page_of(slab) + Pages(fit.first);
   if (count <= kMaxSpanPages) {
     place.unbacked =
-        ~block->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
+        ~slab->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
   }
-  place.zero = mark_used(block, fit.first, count) == 0;
+  place.zero = mark_used(slab, fit.first, count) == 0;
   // The first touch of a huge page backs all of it.
-  if (LOAM_UNLIKELY(block->huge)) place.unbacked = 0;
+  if (LOAM_UNLIKELY(slab->huge)) place.unbacked = 0;
   return place;
 }
 
-Block* PageHeap::take_whole_block(Taker taker) {
-  if (whole_blocks_ == 0 && !grow(1)) return nullptr;
+Slab* PageHeap::take_whole_slab(Taker taker) {
+  if (whole_slabs_ == 0 && !grow(1)) return nullptr;
   for (Region* region = regions_; region != nullptr; region = region->next) {
     const unsigned i = region->whole.find_set(0);
-    if (i < kBlocksPerRegion) {
-      activate(&region->blocks[i], taker);
-      return &region->blocks[i];
+    if (i < kSlabsPerRegion) {
+      activate(&region->slabs[i], taker);
+      return &region->slabs[i];
     }
   }
-  fatal("page heap: the count of whole blocks and the regions disagree");
+  fatal("page heap: the count of whole slabs and the regions disagree");
 }
 
 // Commits purged pages again. If the system refuses that even after all kept mappings are released,
@@ -143,13 +143,13 @@ inline bool PageHeap::commit_place(const Place& place, Pages pages) {
 }
 
 PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source source) {
-  const bool is_long = pages.count > kPagesPerBlock || alignment.count > kPagesPerBlock;
+  const bool is_long = pages.count > kPagesPerSlab || alignment.count > kPagesPerSlab;
   const uint64_t fresh_before = fresh_.of_runs();
   const auto find = [&] {
     return LOAM_LIKELY(!is_long)
-               ? take_in_block(static_cast<unsigned>(pages.count),
-                               static_cast<unsigned>(alignment.count), taker, source)
-               : take_blocks(pages, alignment, taker);
+               ? take_in_slab(static_cast<unsigned>(pages.count),
+                              static_cast<unsigned>(alignment.count), taker, source)
+               : take_slabs(pages, alignment, taker);
   };
   Place place = find();
   // Kept mappings may hold all the memory that the system allows, so the call tries again without
@@ -176,146 +176,146 @@ Pages PageHeap::note_peak() {
   return used;
 }
 
-// Asks for a huge page in a block whose pages are all free and not backed. Then the first touch
+// Asks for a huge page in a slab whose pages are all free and not backed. Then the first touch
 // backs all of them. Pages that no run took are surplus. They stay unbacked in the bitmaps, so
 // requests take them last, as if they held nothing. A small heap asks for none, because the surplus
-// of a block costs too much there.
-void PageHeap::ask_for_huge(Block* block) {
+// of a slab costs too much there.
+void PageHeap::ask_for_huge(Slab* slab) {
   const HugePages when = huge_pages_when_.load(std::memory_order_relaxed);
   if (when == HugePages::kNever) return;
-  if (block->kind != RunKind::kSpan && when != HugePages::kAlways) return;
+  if (slab->kind != RunKind::kSpan && when != HugePages::kAlways) return;
   const size_t share = when == HugePages::kAlways ? kSurplusShareAlways : kSurplusShare;
-  if (surplus_pages_.count + kPagesPerBlock > backed().count / share) return;
+  if (surplus_pages_.count + kPagesPerSlab > backed().count / share) return;
   if (os::granularity() != kPageBytes || !os::is_reserving()) return;
-  if (!os::advise_huge(block_base(block), kBlockBytes, true)) return;
-  __atomic_store_n(&block->huge, true, __ATOMIC_RELAXED);
-  surplus_pages_ += Pages(kPagesPerBlock);
+  if (!os::advise_huge(slab_base(slab), kSlabBytes, true)) return;
+  __atomic_store_n(&slab->huge, true, __ATOMIC_RELAXED);
+  surplus_pages_ += Pages(kPagesPerSlab);
   note_dirty();
 }
 
-// Purges the surplus pages of the block. Call it also before other pages of the block are purged.
+// Purges the surplus pages of the slab. Call it also before other pages of the slab are purged.
 // Otherwise the system (khugepaged) would back the gaps again, or the next touch would back the
-// whole block.
-void PageHeap::end_huge(Block* block) {
-  char* const base = block_base(block);
-  static_cast<void>(os::advise_huge(base, kBlockBytes, false));
-  __atomic_store_n(&block->huge, false, __ATOMIC_RELAXED);
-  const bool is_listed = block->dirty_pages != 0;
+// whole slab.
+void PageHeap::end_huge(Slab* slab) {
+  char* const base = slab_base(slab);
+  static_cast<void>(os::advise_huge(base, kSlabBytes, false));
+  __atomic_store_n(&slab->huge, false, __ATOMIC_RELAXED);
+  const bool is_listed = slab->dirty_pages != 0;
   unsigned refused = 0;
-  for (unsigned first = block->backed.find_clear(0); first < kPagesPerBlock;) {
-    const unsigned end = block->backed.find_set(first);
-    const unsigned count = (end < kPagesPerBlock ? end : kPagesPerBlock) - first;
+  for (unsigned first = slab->backed.find_clear(0); first < kPagesPerSlab;) {
+    const unsigned end = slab->backed.find_set(first);
+    const unsigned count = (end < kPagesPerSlab ? end : kPagesPerSlab) - first;
     surplus_pages_ -= Pages(count);
     if (os::purge(base + Pages(first).bytes(), Pages(count).bytes())) {
       purged_pages_ += count;
     } else {
-      block->backed.set_range(first, count);
+      slab->backed.set_range(first, count);
       refused += count;
     }
-    first = block->backed.find_clear(first + count);
+    first = slab->backed.find_clear(first + count);
   }
   if (refused == 0) return;
   ++refused_calls_;
-  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages + refused);
+  slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages + refused);
   dirty_pages_ += Pages(refused);
-  if (!is_listed) note_age(block, false, now_ms_);
-  refresh_dirty(block);
+  if (!is_listed) note_age(slab, false, now_ms_);
+  refresh_dirty(slab);
 }
 
 // Ends huge pages until at most `surplus` pages are surplus.
 void PageHeap::end_huge_pages(Pages surplus) {
   for (Region* region = regions_; region != nullptr; region = region->next) {
-    for (unsigned b = 0; b < kBlocksPerRegion; ++b) {
+    for (unsigned b = 0; b < kSlabsPerRegion; ++b) {
       if (surplus_pages_ <= surplus) return;
-      Block* const block = &region->blocks[b];
-      if (block->huge && block->backed.find_clear(0) < kPagesPerBlock) end_huge(block);
+      Slab* const slab = &region->slabs[b];
+      if (slab->huge && slab->backed.find_clear(0) < kPagesPerSlab) end_huge(slab);
     }
   }
 }
 
-unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
-  const unsigned held = block->backed.count_range(first, count);
-  if (block->free_pages == kPagesPerBlock && block->dirty_pages == 0 && !block->huge)
-    ask_for_huge(block);
-  if (LOAM_UNLIKELY(block->huge)) surplus_pages_ -= Pages(count - held);
-  block->free.clear_range(first, count);
-  if (held != count) block->backed.set_range(first, count);
-  block->free_pages = static_cast<uint16_t>(block->free_pages - count);
-  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - held);
+unsigned PageHeap::mark_used(Slab* slab, unsigned first, unsigned count) {
+  const unsigned held = slab->backed.count_range(first, count);
+  if (slab->free_pages == kPagesPerSlab && slab->dirty_pages == 0 && !slab->huge)
+    ask_for_huge(slab);
+  if (LOAM_UNLIKELY(slab->huge)) surplus_pages_ -= Pages(count - held);
+  slab->free.clear_range(first, count);
+  if (held != count) slab->backed.set_range(first, count);
+  slab->free_pages = static_cast<uint16_t>(slab->free_pages - count);
+  slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages - held);
   dirty_pages_ -= Pages(held);
   fresh_.take(count - held);
-  if (block->dirty_pages == 0) {
-    dirty_index(block).place(block, 0);
-    if (held != 0) age_.remove(block);
+  if (slab->dirty_pages == 0) {
+    dirty_index(slab).place(slab, 0);
+    if (held != 0) age_.remove(slab);
   }
-  if (block->free_pages == 0) free_index(unsigned(block->kind)).place(block, 0);
+  if (slab->free_pages == 0) free_index(unsigned(slab->kind)).place(slab, 0);
   return held;
 }
 
 // ---- giving back ------------------------------------------------------------------------------
 
-void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask,
+void PageHeap::mark_free(Slab* slab, unsigned first, unsigned count, uint32_t unbacked_mask,
                          uint64_t since_ms) {
-  LOAM_ASSERT(dirty_bits(block).copy().count_range(first, count) == 0);
-  if (LOAM_UNLIKELY(block->huge) && unbacked_mask != 0) end_huge(block);  // pages of it went
-  block->free.set_range(first, count);
-  const bool is_listed = block->dirty_pages != 0;
+  LOAM_ASSERT(dirty_bits(slab).copy().count_range(first, count) == 0);
+  if (LOAM_UNLIKELY(slab->huge) && unbacked_mask != 0) end_huge(slab);  // pages of it went
+  slab->free.set_range(first, count);
+  const bool is_listed = slab->dirty_pages != 0;
   unsigned dirty = count;
   if (LOAM_UNLIKELY(unbacked_mask == kNoneBacked)) {
-    block->backed.clear_range(first, count);
+    slab->backed.clear_range(first, count);
     dirty = 0;
   } else {
     for (uint32_t mask = unbacked_mask; mask != 0; mask &= mask - 1) {
-      block->backed.clear(first + lowest_bit(mask));
+      slab->backed.clear(first + lowest_bit(mask));
       --dirty;
     }
   }
-  block->free_pages = static_cast<uint16_t>(block->free_pages + count);
-  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages + dirty);
+  slab->free_pages = static_cast<uint16_t>(slab->free_pages + count);
+  slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages + dirty);
   dirty_pages_ += Pages(dirty);
   note_dirty();
-  if (block->dirty_pages != 0) note_age(block, is_listed, since_ms);
+  if (slab->dirty_pages != 0) note_age(slab, is_listed, since_ms);
 
-  if (block->free_pages == kPagesPerBlock) {
-    Region* region = region_of(block);
-    free_index(unsigned(block->kind)).place(block, 0);
-    dirty_[unsigned(block->kind)].place(block, 0);
-    block->state = BlockState::kWhole;
-    region->whole.set(region->number_of(block));
-    if (block->dirty_pages != 0) region->whole_backed.set(region->number_of(block));
-    ++whole_blocks_;
-    refresh_dirty(block);
+  if (slab->free_pages == kPagesPerSlab) {
+    Region* region = region_of(slab);
+    free_index(unsigned(slab->kind)).place(slab, 0);
+    dirty_[unsigned(slab->kind)].place(slab, 0);
+    slab->state = SlabState::kWhole;
+    region->whole.set(region->number_of(slab));
+    if (slab->dirty_pages != 0) region->whole_backed.set(region->number_of(slab));
+    ++whole_slabs_;
+    refresh_dirty(slab);
     return;
   }
-  const unsigned free_run = run_around(block->free, first, count);
-  if (free_run > block->free_bin) free_index(unsigned(block->kind)).place(block, free_run);
+  const unsigned free_run = run_around(slab->free, first, count);
+  if (free_run > slab->free_bin) free_index(unsigned(slab->kind)).place(slab, free_run);
   if (unbacked_mask != 0) {
-    refresh_dirty(block);
+    refresh_dirty(slab);
   } else {
-    const unsigned dirty_run = run_around(dirty_bits(block), first, count);
-    if (dirty_run > block->dirty_bin) dirty_[unsigned(block->kind)].place(block, dirty_run);
+    const unsigned dirty_run = run_around(dirty_bits(slab), first, count);
+    if (dirty_run > slab->dirty_bin) dirty_[unsigned(slab->kind)].place(slab, dirty_run);
   }
 }
 
-// Puts the block in the list of ages with a free at `since_ms`, which may be in the past: parked
-// runs return to their blocks late.
-void PageHeap::note_age(Block* block, bool is_listed, uint64_t since_ms) {
+// Puts the slab in the list of ages with a free at `since_ms`, which may be in the past: parked
+// runs return to their slabs late.
+void PageHeap::note_age(Slab* slab, bool is_listed, uint64_t since_ms) {
   const uint32_t since = static_cast<uint32_t>(since_ms);
   if (is_listed) {
     // The latest free counts.
-    if (static_cast<int32_t>(since - block->last_free_ms) <= 0) return;
-    block->last_free_ms = since;
-    if (age_.back() == block) return;
-    age_.remove(block);
+    if (static_cast<int32_t>(since - slab->last_free_ms) <= 0) return;
+    slab->last_free_ms = since;
+    if (age_.back() == slab) return;
+    age_.remove(slab);
   }
-  block->last_free_ms = since;
+  slab->last_free_ms = since;
   // The search is bounded, because a nearly sorted list is good enough for the purge.
-  Block* after = age_.back();
+  Slab* after = age_.back();
   for (int steps = 0; steps < 16 && after != nullptr; ++steps) {
     if (static_cast<int32_t>(after->last_free_ms - since) <= 0) break;
-    after = List<Block, AgeList>::previous(after);
+    after = List<Slab, AgeList>::previous(after);
   }
-  age_.insert_after(after, block);
+  age_.insert_after(after, slab);
 }
 
 // Exact except for runs that other threads park at this moment; those threads call this function
@@ -327,8 +327,8 @@ void PageHeap::note_waiting() {
   }
 }
 
-void PageHeap::refresh_dirty(Block* block) {
-  dirty_index(block).place(block, longest_run(dirty_bits(block)));
+void PageHeap::refresh_dirty(Slab* slab) {
+  dirty_index(slab).place(slab, longest_run(dirty_bits(slab)));
 }
 
 void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask,
@@ -337,10 +337,10 @@ void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t
   uint32_t page = first.index;
   size_t left = pages.count;
   while (left != 0) {
-    const unsigned offset = page % kPagesPerBlock;
+    const unsigned offset = page % kPagesPerSlab;
     const unsigned here =
-        left < kPagesPerBlock - offset ? static_cast<unsigned>(left) : kPagesPerBlock - offset;
-    mark_free(&region->blocks[page / kPagesPerBlock], offset, here, unbacked_mask, since_ms);
+        left < kPagesPerSlab - offset ? static_cast<unsigned>(left) : kPagesPerSlab - offset;
+    mark_free(&region->slabs[page / kPagesPerSlab], offset, here, unbacked_mask, since_ms);
     page += here;
     left -= here;
   }
@@ -358,7 +358,7 @@ void PageHeap::count_operation() {
 PageHeap::Run PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap,
                                        unsigned shard) {
   Span* parked = nullptr;
-  if (alignment.count == 1 && pages.count <= kPagesPerBlock) {
+  if (alignment.count == 1 && pages.count <= kPagesPerSlab) {
     const unsigned more = heap == 0 ? slack_of(pages) : 0;
     parked = take_run_anywhere(static_cast<unsigned>(pages.count), more, shard, true);
   }
@@ -418,7 +418,7 @@ void PageHeap::free(Span* span) {
     uncount_large(span);
     unpublish_large(span);
     span->heap = 0;
-    if (span->large.pages <= kPagesPerBlock) {
+    if (span->large.pages <= kPagesPerSlab) {
       {
         Lock its(shards_[shard_of(span)].mutex);
         park_large(span, now_ms_);
@@ -515,7 +515,7 @@ void PageHeap::release_parked() {
 
 // Joins parked runs with their neighbours until a backed run is found that fits. It joins as few as
 // possible, and those of the same kind first.
-bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Block** block,
+bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Slab** slab,
                              Fit* fit) {
   const RunKind kind = taker.kind;
   const auto search_in = [&](ParkedRuns& parked, unsigned number) {
@@ -530,8 +530,8 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Bl
         if (span == nullptr) break;
         release_parked(span);
       }
-      if (search(From::kDirty, unsigned(kind), count, alignment, block, fit) ||
-          search(From::kDirty, kRunKinds, count, alignment, block, fit)) {
+      if (search(From::kDirty, unsigned(kind), count, alignment, slab, fit) ||
+          search(From::kDirty, kRunKinds, count, alignment, slab, fit)) {
         return true;
       }
     }
@@ -567,8 +567,8 @@ PageStats PageHeap::stats() {
   Lock lock(mutex_);
   PageStats s{};
   const Pages idle = idle_.pages();
-  s.reserved_bytes = (reserved_blocks_ << kBlockShift) + idle.bytes();
-  s.committed_bytes = (committed_blocks_ << kBlockShift) + idle.bytes();
+  s.reserved_bytes = (reserved_slabs_ << kSlabShift) + idle.bytes();
+  s.committed_bytes = (committed_slabs_ << kSlabShift) + idle.bytes();
   s.used = note_peak();
   const Pages in_shards = used_ - s.used;
   s.parked = parked_pages_ + in_shards;
@@ -587,12 +587,12 @@ PageStats PageHeap::stats() {
   for (DirtyIndex& index : dirty_) {
     // The bounds may be too high. They are corrected from the top until one is exact.
     while (index.longest() > longest) {
-      Block* block = index.smallest(index.longest());
-      const unsigned exact = longest_run(dirty_bits(block));
-      if (exact == block->dirty_bin) {
+      Slab* slab = index.smallest(index.longest());
+      const unsigned exact = longest_run(dirty_bits(slab));
+      if (exact == slab->dirty_bin) {
         longest = exact;
       } else {
-        index.place(block, exact);
+        index.place(slab, exact);
       }
     }
   }
@@ -609,14 +609,13 @@ void PageHeap::count_runs(RunCounts* out) {
   for (const Region* region = regions_; region != nullptr; region = region->next) {
     for (uint32_t i = 0; i < region->extent_count; ++i) {
       const Extent& extent = region->extents[i];
-      out->uncommitted += extent.committed_blocks < extent.block_count;
-      for (uint32_t b = extent.first_block; b < extent.first_block + extent.committed_blocks; ++b) {
-        const Block& block = region->blocks[b];
-        if (block.free_pages == 0) continue;
-        PageBits clean = block.free;
-        for (unsigned w = 0; w < PageBits::kWords; ++w) clean.words[w] &= ~block.backed.words[w];
-        dirty_bits(&block).for_each_run(
-            [&](unsigned, unsigned n) { ++out->dirty[highest_bit(n)]; });
+      out->uncommitted += extent.committed_slabs < extent.slab_count;
+      for (uint32_t b = extent.first_slab; b < extent.first_slab + extent.committed_slabs; ++b) {
+        const Slab& slab = region->slabs[b];
+        if (slab.free_pages == 0) continue;
+        PageBits clean = slab.free;
+        for (unsigned w = 0; w < PageBits::kWords; ++w) clean.words[w] &= ~slab.backed.words[w];
+        dirty_bits(&slab).for_each_run([&](unsigned, unsigned n) { ++out->dirty[highest_bit(n)]; });
         clean.for_each_run([&](unsigned, unsigned n) { ++out->clean[highest_bit(n)]; });
       }
     }
@@ -638,12 +637,12 @@ bool stands_whole(const Span* span) {
 
 }  // namespace
 
-bool PageHeap::block_is_valid(const Block* block) const {
-  const Both<kPagesPerBlock> dirty = dirty_bits(block);
-  if (block->free.count() != block->free_pages || dirty.count() != block->dirty_pages) return false;
-  if ((block->state == BlockState::kWhole) != (block->free_pages == kPagesPerBlock)) return false;
-  if (longest_run(dirty) > block->dirty_bin) return false;
-  return block->state != BlockState::kActive || longest_run(block->free) <= block->free_bin;
+bool PageHeap::slab_is_valid(const Slab* slab) const {
+  const Both<kPagesPerSlab> dirty = dirty_bits(slab);
+  if (slab->free.count() != slab->free_pages || dirty.count() != slab->dirty_pages) return false;
+  if ((slab->state == SlabState::kWhole) != (slab->free_pages == kPagesPerSlab)) return false;
+  if (longest_run(dirty) > slab->dirty_bin) return false;
+  return slab->state != SlabState::kActive || longest_run(slab->free) <= slab->free_bin;
 }
 
 // Whether the runs that wait at a place are as they should be, and have so many pages. pre: the
@@ -686,16 +685,16 @@ bool PageHeap::is_valid() {
         !purged_records_are_valid(region))
       return false;
     if (!purged_maps_are_valid(region)) return false;
-    for (unsigned i = 0; i < kBlocksPerRegion; ++i) {
-      const Block* block = &region->blocks[i];
-      if (block->state == BlockState::kUncommitted) continue;
-      if (!block_is_valid(block)) return false;
-      free_pages += block->free_pages;
-      dirty += block->dirty_pages;
-      if (block->huge) surplus += kPagesPerBlock - block->backed.count();
-      const bool is_whole = block->state == BlockState::kWhole;
+    for (unsigned i = 0; i < kSlabsPerRegion; ++i) {
+      const Slab* slab = &region->slabs[i];
+      if (slab->state == SlabState::kUncommitted) continue;
+      if (!slab_is_valid(slab)) return false;
+      free_pages += slab->free_pages;
+      dirty += slab->dirty_pages;
+      if (slab->huge) surplus += kPagesPerSlab - slab->backed.count();
+      const bool is_whole = slab->state == SlabState::kWhole;
       if (is_whole != region->whole.test(i)) return false;
-      if ((is_whole && block->dirty_pages != 0) != region->whole_backed.test(i)) return false;
+      if ((is_whole && slab->dirty_pages != 0) != region->whole_backed.test(i)) return false;
       whole += is_whole;
     }
   }
@@ -716,8 +715,8 @@ bool PageHeap::is_valid() {
     }
   }
   return age_.is_valid() && dirty == dirty_pages_.count && surplus == surplus_pages_.count &&
-         whole == whole_blocks_ &&
-         free_pages + used_.count + parked_pages_.count == committed_blocks_ * kPagesPerBlock;
+         whole == whole_slabs_ &&
+         free_pages + used_.count + parked_pages_.count == committed_slabs_ * kPagesPerSlab;
 }
 
 void PageHeap::lock_all() {

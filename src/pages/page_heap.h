@@ -1,16 +1,16 @@
 // The page heap: hands out runs of 4 KiB pages, takes them back, joins neighbours at once, and
 // decides which free pages stay backed.
 //
-//   used + parked + free pages         = pages of all committed blocks
-//   dirty_pages                        = sum of |free & backed| over blocks   <= free_pages
-//   surplus_pages                      = sum of |free & ~backed| over blocks that asked for a huge page
-//   a block is in the age list         <=> it has dirty pages
-//   a block is in region->whole        <=> all of its pages are free
+//   used + parked + free pages         = pages of all committed slabs
+//   dirty_pages                        = sum of |free & backed| over slabs   <= free_pages
+//   surplus_pages                      = sum of |free & ~backed| over slabs that asked for a huge page
+//   a slab is in the age list          <=> it has dirty pages
+//   a slab is in region->whole         <=> all of its pages are free
 //
-// Order of preference for a run of n pages: a backed run in blocks of its kind, then in whole
-// blocks (both again once parked runs are merged); a run of its kind's blocks that is not all
-// backed; a backed run in the other kind's blocks; a whole block, old or fresh; any run of the
-// other kind's blocks.
+// Order of preference for a run of n pages: a backed run in slabs of its kind, then in whole
+// slabs (both again once parked runs are merged); a run of its kind's slabs that is not all
+// backed; a backed run in the other kind's slabs; a whole slab, old or fresh; any run of the
+// other kind's slabs.
 //
 // A freed run is parked for a while, joined with parked neighbours (parked_runs.h). The next
 // requests of its kind take it or a part of it. Large runs are parked in shards (page_shard.h),
@@ -18,23 +18,23 @@
 // they have waited for kParkedMs. Empty spans, and batches of large runs of one length, stand
 // unchanged instead for a request of their length (standing_runs.h).
 //
-// Shorter spans fill one block after the other (filling_block.h).
+// Shorter spans fill one slab after the other (filling_slab.h).
 //
-// A run of more than one block begins where a block begins, at the place with the fewest unbacked
-// pages. Other runs may use the rest of its last block. All public functions take the locks
+// A run of more than one slab begins where a slab begins, at the place with the fewest unbacked
+// pages. Other runs may use the rest of its last slab. All public functions take the locks
 // themselves. Pages that are parked in shards count as used in used_.
 #pragma once
 
 #include "map/page_map.h"
 #include "os/mutex.h"
-#include "pages/block_index.h"
-#include "pages/filling_block.h"
+#include "pages/filling_slab.h"
 #include "pages/fresh_ledger.h"
 #include "pages/idle_mappings.h"
 #include "pages/page_shard.h"
 #include "pages/parked_runs.h"
 #include "pages/purge_policy.h"
 #include "pages/run_search.h"
+#include "pages/slab_index.h"
 
 namespace loam {
 
@@ -82,7 +82,7 @@ inline constexpr size_t kReserveShare = 32;
 
 struct PageStats {
   size_t reserved_bytes;
-  size_t committed_bytes;  ///< blocks that may be used
+  size_t committed_bytes;  ///< slabs that may be used
   Pages used;              ///< in runs
   Pages dirty;             ///< free and backed, parked runs included
   Pages parked;
@@ -106,7 +106,7 @@ class PageHeap {
 
   /// For which memory the heap asks the system to use huge pages (decision 97).
   enum class HugePages : uint8_t {  // in the order of LOAM_HUGE_PAGES's values
-    kLargeHeaps,  ///< blocks for spans, while at most the 32nd part of the heap is surplus
+    kLargeHeaps,  ///< slabs for spans, while at most the 32nd part of the heap is surplus
     kAlways,      ///< all runs, while at most the 8th part is surplus, and mappings of their own
     kNever,
   };
@@ -120,14 +120,14 @@ class PageHeap {
   /// Call before purging pages inside of a used span. Otherwise the system (khugepaged) would back
   /// the gaps again. Takes no lock. A refusal needs no action. pre: the span stays used meanwhile
   static void keep_small_pages(const Span* span) {
-    Block* const block = &region_of(span)->blocks[span->first_page / kPagesPerBlock];
-    if (LOAM_UNLIKELY(__atomic_load_n(&block->huge, __ATOMIC_RELAXED)))
-      static_cast<void>(os::advise_huge(block_base(block), kBlockBytes, false));
+    Slab* const slab = &region_of(span)->slabs[span->first_page / kPagesPerSlab];
+    if (LOAM_UNLIKELY(__atomic_load_n(&slab->huge, __ATOMIC_RELAXED)))
+      static_cast<void>(os::advise_huge(slab_base(slab), kSlabBytes, false));
   }
 
   enum class Source : uint8_t {
     kAny,
-    kBacked,  ///< backed pages alone, in blocks of their kind or in whole blocks; else null
+    kBacked,  ///< backed pages alone, in slabs of their kind or in whole slabs; else null
   };
   enum class Use : bool {
     kAtOnce,   ///< the caller uses all pages at once
@@ -181,9 +181,9 @@ class PageHeap {
   /// shard, kind kStanding, linked through `next`, that count as no block. pre: as give_run()
   void give_batch(Span* first, unsigned count);
   /// The shard in which a large run waits after it is freed. Only a hint without the page heap's
-  /// lock or that shard's lock, because blocks move between shards.
+  /// lock or that shard's lock, because slabs move between shards.
   [[nodiscard]] static unsigned shard_of(const Span* span) {
-    return __atomic_load_n(&region_of(span)->blocks[span->first_page / kPagesPerBlock].shard,
+    return __atomic_load_n(&region_of(span)->slabs[span->first_page / kPagesPerSlab].shard,
                            __ATOMIC_RELAXED);
   }
   /// The pages of the last request in a shard.
@@ -192,7 +192,7 @@ class PageHeap {
   }
 
   /// Parks a large run of the default heap that no longer counts as a block of the page heap. Takes
-  /// only the lock of its shard. pre: at most kPagesPerBlock pages
+  /// only the lock of its shard. pre: at most kPagesPerSlab pages
   void give_run(Span* span);  // shard_runs.h
 
   /// Assigns a shard to the calling thread, until leave_shard().
@@ -217,7 +217,7 @@ class PageHeap {
   void give_home(Span* first);
 
   /// Grows or shrinks a large run in place. False when the pages behind it are taken; or when they
-  /// lie in another block of pages than the run's end, and the run does not begin where a block
+  /// lie in another slab than the run's end, and the run does not begin where a slab
   /// begins.
   [[nodiscard]] bool resize_large(Span* span, Pages pages, size_t requested);
 
@@ -249,7 +249,7 @@ class PageHeap {
   /// the page heap no longer counts it.
   [[nodiscard]] bool keep_mapping(uintptr_t address, Pages pages);
 
-  /// Releases the address space of free blocks at the ends of extents; true if there was some. For
+  /// Releases the address space of free slabs at the ends of extents; true if there was some. For
   /// the case that the system refuses more.
   bool release_idle_extents();
 
@@ -289,18 +289,18 @@ class PageHeap {
   [[nodiscard]] PageStats stats();
   /// Whether the address lies in what was reserved for spans. Takes the lock.
   [[nodiscard]] bool reserves(uintptr_t address);
-  /// The number of places at which the last search for a run of more than one block looked. Takes
+  /// The number of places at which the last search for a run of more than one slab looked. Takes
   /// no lock; for tests.
   [[nodiscard]] size_t places_looked_at() const { return places_looked_at_; }
 
-  /// Free runs inside blocks, [k]: of 2^k to 2^(k+1) - 1 pages.
+  /// Free runs inside slabs, [k]: of 2^k to 2^(k+1) - 1 pages.
   struct RunCounts {
     static constexpr unsigned kBins = 10;
     uint64_t dirty[kBins];
     uint64_t clean[kBins];
     uint64_t uncommitted;  ///< extents that were not committed to their end
   };
-  /// O(blocks): some 100 ns for each block that is not full.
+  /// O(slabs): some 100 ns for each slab that is not full.
   void count_runs(RunCounts* out);
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] Mutex& shard_mutex(unsigned shard) { return shards_[shard].mutex; }
@@ -321,7 +321,7 @@ class PageHeap {
   };
   enum class From { kDirty, kFree };
   enum class Cut { kDone, kNothing, kCloserElsewhere, kNoRecord };
-  /// The taker of a run. Blocks that it takes whole get this kind, and runs freed in them are
+  /// The taker of a run. Slabs that it takes whole get this kind, and runs freed in them are
   /// parked in this shard.
   struct Taker {
     RunKind kind;
@@ -332,48 +332,47 @@ class PageHeap {
   /// For systems that count committed memory. False when the system refuses; the place is then
   /// free.
   inline bool commit_place(const Place& place, Pages pages);
-  Place take_in_block(unsigned count, unsigned alignment, Taker taker, Source source);
-  Place take_blocks(Pages pages, Pages alignment, Taker taker);
-  void use_blocks(Block* block, size_t pages, Taker taker);
-  bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block,
-              Fit* fit);
-  Block* take_whole_block(Taker taker);
-  bool grow(unsigned blocks);
-  bool commit(Region* region, Extent& extent, unsigned blocks);
-  /// Commits `blocks` blocks, the first one at `block`. False when no uncommitted part of an extent
+  Place take_in_slab(unsigned count, unsigned alignment, Taker taker, Source source);
+  Place take_slabs(Pages pages, Pages alignment, Taker taker);
+  void use_slabs(Slab* slab, size_t pages, Taker taker);
+  bool search(From from, unsigned index, unsigned count, unsigned alignment, Slab** slab, Fit* fit);
+  Slab* take_whole_slab(Taker taker);
+  bool grow(unsigned slabs);
+  bool commit(Region* region, Extent& extent, unsigned slabs);
+  /// Commits `slabs` slabs, the first one at `slab`. False when no uncommitted part of an extent
   /// begins there, or it is too short.
-  bool commit_at(Region* region, uint32_t block, unsigned blocks);
+  bool commit_at(Region* region, uint32_t slab, unsigned slabs);
   [[nodiscard]] bool extend(const Span* span, Pages more);
-  [[nodiscard]] bool has_free_blocks(Region* region, size_t first, size_t pages);
-  [[nodiscard]] bool clear_way(Block* block, unsigned first, unsigned count);
-  bool add_extent(unsigned blocks);
+  [[nodiscard]] bool has_free_slabs(Region* region, size_t first, size_t pages);
+  [[nodiscard]] bool clear_way(Slab* slab, unsigned first, unsigned count);
+  bool add_extent(unsigned slabs);
   /// Releases the reserved address space, here and of the metadata, and calls os::stop_reserving().
   void stop_reserving_locked();
   /// Calls for_each_idle_map() for all regions, and for_each_idle_directory().
   void for_each_idle_part(VisitPart visit);
-  /// Unmaps the free blocks at the end of each extent that has more than `more_than` of them. For
+  /// Unmaps the free slabs at the end of each extent that has more than `more_than` of them. For
   /// programs that lock their memory.
   void unmap_ends(size_t more_than);
   void unmap_ends_if_locked();
   void append_region(Region* region);
-  void forget_block(Block* block);
-  void release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);
-  void forget_whole(const Block* block);
-  void activate(Block* block, Taker taker);
+  void forget_slab(Slab* slab);
+  void release_slabs(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);
+  void forget_whole(const Slab* slab);
+  void activate(Slab* slab, Taker taker);
   /// As a mask of unbacked pages: all pages, however many there are.
   static constexpr uint32_t kNoneBacked = ~uint32_t{0};
-  /// Marks pages of one block used; returns how many of them were backed before.
-  unsigned mark_used(Block* block, unsigned first, unsigned count);
-  LOAM_NOINLINE void ask_for_huge(Block* block);
-  LOAM_COLD void end_huge(Block* block);
+  /// Marks pages of one slab used; returns how many of them were backed before.
+  unsigned mark_used(Slab* slab, unsigned first, unsigned count);
+  LOAM_NOINLINE void ask_for_huge(Slab* slab);
+  LOAM_COLD void end_huge(Slab* slab);
   LOAM_COLD void end_huge_pages(Pages surplus);
   LOAM_NOINLINE void shed_surplus();
-  void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask,
+  void mark_free(Slab* slab, unsigned first, unsigned count, uint32_t unbacked_mask,
                  uint64_t since_ms);
-  void note_age(Block* block, bool is_listed, uint64_t since_ms);
+  void note_age(Slab* slab, bool is_listed, uint64_t since_ms);
   void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask,
                      uint64_t since_ms);
-  void refresh_dirty(Block* block);
+  void refresh_dirty(Slab* slab);
   void note_dirty();
   LOAM_NOINLINE void note_waiting();
   void free_span(Span* span);
@@ -387,7 +386,7 @@ class PageHeap {
   void park_in(unsigned shard, Span* span, uint64_t since_ms);
   [[nodiscard]] bool is_reserved(const PageShard& shard) const;
   void count_taken_elsewhere(unsigned own, const Span* span);
-  LOAM_NOINLINE void move_block(Block* block, unsigned to);
+  LOAM_NOINLINE void move_slab(Slab* slab, unsigned to);
   Span* take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too);
   /// Takes the first `count` pages of the shortest run that is parked at the place `number` and is
   /// long enough; or the whole run, if it is longer by at most `more`. pre: that place's lock is
@@ -438,10 +437,10 @@ class PageHeap {
   bool for_each_parked(RunKind kind, unsigned own, Visit visit);
   void release_parked(Span* span);
   void release_parked();
-  bool search_parked(unsigned count, unsigned alignment, Taker taker, Block** block, Fit* fit);
+  bool search_parked(unsigned count, unsigned alignment, Taker taker, Slab** slab, Fit* fit);
   void release_old_parked();
   void release_large(Span* span, uint64_t since_ms, uint32_t unbacked_mask = 0);
-  Pages purge_block(Block* block, Pages limit);
+  Pages purge_slab(Slab* slab, Pages limit);
   /// The pages that the heap holds, with those of blocks in mappings of their own.
   [[nodiscard]] Pages backed() const {
     return used_ + parked_pages_ + dirty_pages_ + surplus_pages_ + huge_pages_;
@@ -460,7 +459,7 @@ class PageHeap {
     size_t all = 0;    ///< pages
     size_t young = 0;  ///< of these, pages that count against the budget
   };
-  /// Purges what the decision allows, and about `most` pages in all, from the blocks into which the
+  /// Purges what the decision allows, and about `most` pages in all, from the slabs into which the
   /// last free is the longest ago. Passes by huge pages that are neither old nor worth splitting.
   Purged purge_oldest(const PurgePolicy::Decision& decision, size_t most);
   void shed_mappings(Pages pages);
@@ -471,14 +470,14 @@ class PageHeap {
   void tick_locked();
   LOAM_NOINLINE size_t purge_records_locked(uint32_t least, size_t most);
   LOAM_NOINLINE size_t purge_maps(unsigned least);
-  [[nodiscard]] bool block_is_valid(const Block* block) const;
+  [[nodiscard]] bool slab_is_valid(const Slab* slab) const;
   [[nodiscard]] bool place_is_valid(unsigned number, Pages waiting);
 
-  static char* block_base(const Block* block) {
-    return static_cast<char*>(region_of(block)->page_address(first_page_of(block)));
+  static char* slab_base(const Slab* slab) {
+    return static_cast<char*>(region_of(slab)->page_address(first_page_of(slab)));
   }
-  static PageId first_page_of(const Block* block) {
-    return PageId(region_of(block)->number_of(block) * kPagesPerBlock);
+  static PageId first_page_of(const Slab* slab) {
+    return PageId(region_of(slab)->number_of(slab) * kPagesPerSlab);
   }
   /// By ParkedRuns::number().
   ParkedRuns& parked(unsigned number) { return parked_[kPageShards - number]; }
@@ -489,8 +488,8 @@ class PageHeap {
                                             : shards_[number - 1].standing.pop_older(before_ms);
   }
   FreeIndex& free_index(unsigned kind) { return free_[kRunKinds - 1 - kind]; }
-  DirtyIndex& dirty_index(const Block* block) {
-    return block->state == BlockState::kWhole ? dirty_[kRunKinds] : dirty_[unsigned(block->kind)];
+  DirtyIndex& dirty_index(const Slab* slab) {
+    return slab->state == SlabState::kWhole ? dirty_[kRunKinds] : dirty_[unsigned(slab->kind)];
   }
 
   // All zero at first. The members that a program's first block needs come last, behind the long
@@ -498,7 +497,7 @@ class PageHeap {
   PageShard shards_[kPageShards];
   ParkedRuns parked_[1 + kPageShards];  // the large runs of each shard, then the runs of spans: see
                                         // parked()
-  DirtyIndex dirty_[kRunKinds + 1];     // the last one holds whole blocks
+  DirtyIndex dirty_[kRunKinds + 1];     // the last one holds whole slabs
   FreeIndex free_[kRunKinds];           // the index of spans is last: see free_index()
   Mutex mutex_;
   std::atomic<bool> pages_wait_{false};
@@ -508,22 +507,22 @@ class PageHeap {
   std::atomic<size_t> waiting_hint_{
       0};  // pages that are dirty or parked outside of shards; out of date while ticks are wanted
   std::atomic<unsigned> shards_in_use_{
-      0};  // the number of shards, from the first on, that a thread had or to which a block belongs
+      0};  // the number of shards, from the first on, that a thread had or to which a slab belongs
   std::atomic<size_t> used_hint_{0};
   Region* regions_ = nullptr;  // oldest first
   uint64_t now_ms_ = 0;
   unsigned operations_ = 0;
-  unsigned whole_blocks_ = 0;
+  unsigned whole_slabs_ = 0;
   size_t places_looked_at_ = 0;
-  unsigned extent_halvings_ = 0;  // of kBlocksPerRegion, when the system refuses
-  size_t reserved_blocks_ = 0;
-  size_t committed_blocks_ = 0;
+  unsigned extent_halvings_ = 0;  // of kSlabsPerRegion, when the system refuses
+  size_t reserved_slabs_ = 0;
+  size_t committed_slabs_ = 0;
   Pages used_{};
   Pages dirty_pages_{};
-  Pages surplus_pages_{};  // pages that no run took of blocks that asked for a huge page
+  Pages surplus_pages_{};  // pages that no run took of slabs that asked for a huge page
   Pages parked_pages_{};   // of spans, also of those that stand
   StandingSpans standing_spans_;
-  FillingBlock filling_;
+  FillingSlab filling_;
   Pages peak_used_{};
   Pages unpaid_{};  // fresh pages beyond the bound for which no page went back yet
   uint64_t looked_at_parked_ms_ = 0;
@@ -543,7 +542,7 @@ class PageHeap {
   GrowthDebt growth_;
   Pages huge_pages_{};  // of own mappings, also of those that are kept
   IdleMappings idle_;
-  List<Block, AgeList> age_;
+  List<Slab, AgeList> age_;
 };
 
 // Called at once and not at the next tick, because a program may free a few large runs and then
@@ -558,12 +557,12 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
   const RunKind kind = is_spans ? RunKind::kSpan : RunKind::kLarge;
   ParkedRuns& parked = *one_address(&this->parked(number));
   const unsigned length = parked.shortest(count);
-  if (LOAM_UNLIKELY(length > kPagesPerBlock)) return Cut::kNothing;
+  if (LOAM_UNLIKELY(length > kPagesPerSlab)) return Cut::kNothing;
   Span* span;
   if (length <= count + more) {
     span = parked.pop(length);
   } else {
-    // If a block's bitmap promises a shorter run that fits, the parked run is left for a longer
+    // If a slab's bitmap promises a shorter run that fits, the parked run is left for a longer
     // request.
     if (dirty_[unsigned(kind)].promises_less(count, length)) return Cut::kCloserElsewhere;
     // A shard's lock protects the records that the shard keeps, and no others.

@@ -1,4 +1,4 @@
-// The page heap's purge: which blocks give pages back, a bounded number a tick.
+// The page heap's purge: which slabs give pages back, a bounded number a tick.
 #include "map/metadata.h"
 #include "os/charge.h"
 #include "pages/page_heap.h"
@@ -17,8 +17,8 @@ constexpr size_t kPagesPerTick = 2048;
 // go; fewer records take less than the floor that is always kept.
 constexpr uint64_t kRecordsMs = PurgePolicy::kSoonMs;
 constexpr uint32_t kFewRecords = PurgePolicy::kFloor.count * kPageBytes / sizeof(Span);
-// The same for the maps: a number of blocks.
-constexpr unsigned kFewBlocks = kBlocksPerRegion / 8;
+// The same for the maps: a number of slabs.
+constexpr unsigned kFewBlocks = kSlabsPerRegion / 8;
 // The same for idle pages of the heap's other metadata: a number of bytes.
 constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
 
@@ -36,23 +36,23 @@ constexpr size_t kIdleShare = 2;
 // A huge page in which pages were freed lately is split only to purge at least this many of its
 // pages. Measured (decision 97): if any page were enough, a heap whose blocks come and go would
 // have no huge pages left.
-constexpr unsigned kWorthSplitting = kPagesPerBlock / 16;
+constexpr unsigned kWorthSplitting = kPagesPerSlab / 16;
 
-// The most blocks that a tick passes by for that reason. Chosen: bounds the tick.
+// The most slabs that a tick passes by for that reason. Chosen: bounds the tick.
 constexpr unsigned kHugeBlocksPerTick = 16;
 
-bool is_worth_splitting(const Block* block) {
-  return block->dirty_pages >= kWorthSplitting || block->free_pages == kPagesPerBlock;
+bool is_worth_splitting(const Slab* slab) {
+  return slab->dirty_pages >= kWorthSplitting || slab->free_pages == kPagesPerSlab;
 }
 
 }  // namespace
 
-Pages PageHeap::purge_block(Block* block, Pages limit) {
+Pages PageHeap::purge_slab(Slab* slab, Pages limit) {
   const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
-  if (LOAM_UNLIKELY(block->huge)) end_huge(block);
-  const PageBits dirty = dirty_bits(block).copy();
-  Region* const region = region_of(block);
-  char* const base = block_base(block);
+  if (LOAM_UNLIKELY(slab->huge)) end_huge(slab);
+  const PageBits dirty = dirty_bits(slab).copy();
+  Region* const region = region_of(slab);
+  char* const base = slab_base(slab);
   size_t done = 0;
   unsigned purged_to = 0;
   dirty.for_each_run([&](unsigned first, unsigned length) {
@@ -61,10 +61,10 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
     // too if the rest of it is free.
     unsigned begin = first / grain * grain;
     unsigned end = (first + length + grain - 1) / grain * grain;
-    if (begin != first && block->free.count_range(begin, first - begin) != first - begin)
+    if (begin != first && slab->free.count_range(begin, first - begin) != first - begin)
       begin += grain;
     const unsigned past = first + length;
-    if (end != past && block->free.count_range(past, end - past) != end - past) end -= grain;
+    if (end != past && slab->free.count_range(past, end - past) != end - past) end -= grain;
     if (begin < purged_to) begin = purged_to;
     if (begin >= end) return;
     const unsigned most = static_cast<unsigned>(limit.count - done + grain - 1) / grain * grain;
@@ -78,22 +78,22 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
       return;
     }
     done += dirty.count_range(begin, end - begin);
-    block->backed.clear_range(begin, end - begin);
+    slab->backed.clear_range(begin, end - begin);
     purged_to = end;
   });
-  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - done);
+  slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages - done);
   dirty_pages_ -= Pages(done);
   purged_pages_ += done;
-  refresh_dirty(block);
-  if (block->dirty_pages == 0) {
-    age_.remove(block);
-    region->whole_backed.clear(region->number_of(block));
+  refresh_dirty(slab);
+  if (slab->dirty_pages == 0) {
+    age_.remove(slab);
+    region->whole_backed.clear(region->number_of(slab));
   } else if (done < limit.count) {
     // The limit did not stop the purge, so the rest cannot be purged now: the system refused, or
-    // the rest shares a page of the system with used memory. The block goes to the end of the list,
+    // the rest shares a page of the system with used memory. The slab goes to the end of the list,
     // so that a walk in this order meets the others first.
-    age_.remove(block);
-    age_.push_back(block);
+    age_.remove(slab);
+    age_.push_back(slab);
   }
   return Pages(done);
 }
@@ -111,15 +111,15 @@ void PageHeap::pay_after_long_free() {
   pay_growth(growth_.owed(backed()));
 }
 
-// Purges only whole blocks, because long runs leave these, and few calls purge them. Small blocks
+// Purges only whole slabs, because long runs leave these, and few calls purge them. Small blocks
 // soon use the free pages beside live blocks.
 void PageHeap::pay_growth(Pages owed) {
   if (owed < PurgePolicy::kBatch || dirty_pages_ < PurgePolicy::kBatch) return;
   if (owed > kMostPaid) owed = kMostPaid;
   for (Region* region = regions_; region != nullptr; region = region->next) {
     unsigned b = region->whole_backed.find_set(0);
-    for (; b < kBlocksPerRegion && owed != Pages(0); b = region->whole_backed.find_set(b + 1)) {
-      const Pages gone = purge_block(&region->blocks[b], owed);
+    for (; b < kSlabsPerRegion && owed != Pages(0); b = region->whole_backed.find_set(b + 1)) {
+      const Pages gone = purge_slab(&region->slabs[b], owed);
       growth_.pay(gone);
       owed = gone < owed ? owed - gone : Pages(0);
     }
@@ -135,7 +135,7 @@ void PageHeap::bound_idle(Pages fresh) {
   if (unpaid_ < PurgePolicy::kBatch) return;
   const Pages owed = unpaid_ < kMostPaid ? unpaid_ : kMostPaid;
   unpaid_ = Pages(0);  // also if too few pages go: the next try comes with as many fresh pages
-  // No block counts as old.
+  // No slab counts as old.
   if (!age_.empty()) purge_oldest({Pages(0), owed, age_.front()->last_free_ms}, owed.count);
 }
 
@@ -144,22 +144,22 @@ PageHeap::Purged PageHeap::purge_oldest(const PurgePolicy::Decision& decision, s
   size_t idle = decision.idle.count;
   size_t young = decision.young.count;
   unsigned looks = kHugeBlocksPerTick;
-  for (Block* block = age_.front(); block != nullptr && gone.all < most;) {
-    const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0;
+  for (Slab* slab = age_.front(); slab != nullptr && gone.all < most;) {
+    const bool old = static_cast<int32_t>(decision.idle_before_ms - slab->last_free_ms) > 0;
     size_t& allowed = old && idle != 0 ? idle : young;
     const size_t limit = allowed < most - gone.all ? allowed : most - gone.all;
     if (limit == 0) break;
-    if (LOAM_UNLIKELY(block->huge) && !old && !is_worth_splitting(block)) {
+    if (LOAM_UNLIKELY(slab->huge) && !old && !is_worth_splitting(slab)) {
       if (--looks == 0) break;
-      block = List<Block, AgeList>::next(block);
+      slab = List<Slab, AgeList>::next(slab);
       continue;
     }
-    const size_t done = purge_block(block, Pages(limit)).count;
+    const size_t done = purge_slab(slab, Pages(limit)).count;
     if (done == 0) break;  // refused: try again at a later tick
     if (&allowed == &young) gone.young += done;
     gone.all += done;
     allowed -= done < allowed ? done : allowed;
-    block = age_.front();
+    slab = age_.front();
   }
   return gone;
 }
@@ -250,12 +250,12 @@ Pages PageHeap::purge_all() {
   const uint64_t purged_before = purged_pages_;
   shed_mappings(idle_.pages());
   end_huge_pages(Pages(0));
-  // Blocks that keep some dirty pages go behind `last`, so one round meets every block once.
-  Block* last = age_.back();
+  // Slabs that keep some dirty pages go behind `last`, so one round meets every slab once.
+  Slab* last = age_.back();
   for (bool more = last != nullptr; more;) {
-    Block* block = age_.front();
-    more = block != last;
-    purge_block(block, Pages(kPagesPerBlock + 1));
+    Slab* slab = age_.front();
+    more = slab != last;
+    purge_slab(slab, Pages(kPagesPerSlab + 1));
   }
   if (!os::is_reserving()) unmap_ends(0);
   waiting_hint_.store((dirty_pages_ + parked_pages_).count, std::memory_order_relaxed);

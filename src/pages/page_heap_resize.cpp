@@ -4,19 +4,19 @@
 
 namespace loam {
 
-// Makes sure that pages of a block of large runs are free in its bitmap, wherever they wait. False
+// Makes sure that pages of a slab of large runs are free in its bitmap, wherever they wait. False
 // if one of them is not free.
-bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
-  Region* const region = region_of(block);
-  Lock lock(shards_[block->shard].mutex);
+bool PageHeap::clear_way(Slab* slab, unsigned first, unsigned count) {
+  Region* const region = region_of(slab);
+  Lock lock(shards_[slab->shard].mutex);
   bool joined = false;
   for (;;) {
-    const unsigned taken = block->free.find_clear(first);
+    const unsigned taken = slab->free.find_clear(first);
     if (taken >= first + count) return true;
-    // The page may be part of a parked run, of spans or of the block's shard. Both locks are held.
-    const uint32_t page = first_page_of(block).index + taken;
+    // The page may be part of a parked run, of spans or of the slab's shard. Both locks are held.
+    const uint32_t page = first_page_of(slab).index + taken;
     Span* behind = free_run_at(region, page, ParkedRuns::kSpansRuns);
-    if (behind == nullptr) behind = free_run_at(region, page, 1u + block->shard);
+    if (behind == nullptr) behind = free_run_at(region, page, 1u + slab->shard);
     if (behind == nullptr) {
       // Perhaps the run waits in a batch; after a join it is found as a parked run. Or a thread
       // keeps it, so the join is limited and done once. The kind of a small span belongs to its
@@ -24,7 +24,7 @@ bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
       const Span* whole =
           class_in(region, PageId(page)) == 0 ? span_in(region, PageId(page)) : nullptr;
       const bool may_wait = whole != nullptr && whole->run_kind() == SpanKind::kStanding;
-      if (may_wait && !joined && join_standing(1u + block->shard, kJoinedAtOnce)) {
+      if (may_wait && !joined && join_standing(1u + slab->shard, kJoinedAtOnce)) {
         joined = true;
         continue;
       }
@@ -35,39 +35,39 @@ bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
   }
 }
 
-// Whether `pages` pages are free, from the first page of the block `first` on. At the end of the
+// Whether `pages` pages are free, from the first page of the slab `first` on. At the end of the
 // heap's committed memory, more is committed.
-bool PageHeap::has_free_blocks(Region* region, size_t first, size_t pages) {
+bool PageHeap::has_free_slabs(Region* region, size_t first, size_t pages) {
   for (size_t b = first; pages != 0; ++b) {
-    if (b == kBlocksPerRegion) return false;
-    const size_t here = pages < kPagesPerBlock ? pages : kPagesPerBlock;
-    Block& block = region->blocks[b];
-    if (block.state == BlockState::kUncommitted) {
-      const auto blocks = static_cast<unsigned>((pages + kPagesPerBlock - 1) / kPagesPerBlock);
-      return commit_at(region, static_cast<uint32_t>(b), blocks);
+    if (b == kSlabsPerRegion) return false;
+    const size_t here = pages < kPagesPerSlab ? pages : kPagesPerSlab;
+    Slab& slab = region->slabs[b];
+    if (slab.state == SlabState::kUncommitted) {
+      const auto slabs = static_cast<unsigned>((pages + kPagesPerSlab - 1) / kPagesPerSlab);
+      return commit_at(region, static_cast<uint32_t>(b), slabs);
     }
-    if (block.free.find_clear(0) < here) return false;
+    if (slab.free.find_clear(0) < here) return false;
     pages -= here;
   }
   return true;
 }
 
-// Extends a run to the end of its last block; and into the blocks behind that one only if the run
-// begins where a block begins. The reason: every run of no more pages than a block has must lie in
-// one block.
+// Extends a run to the end of its last slab; and into the slabs behind that one only if the run
+// begins where a slab begins. The reason: every run of no more pages than a slab has must lie in
+// one slab.
 bool PageHeap::extend(const Span* span, Pages more) {
   Region* const region = region_of(span);
   const size_t end = span->first_page + span->large.pages;
-  Block* const last = &region->blocks[(end - 1) / kPagesPerBlock];
-  const auto offset = static_cast<unsigned>(end % kPagesPerBlock);
-  const size_t room = offset == 0 ? 0 : kPagesPerBlock - offset;
+  Slab* const last = &region->slabs[(end - 1) / kPagesPerSlab];
+  const auto offset = static_cast<unsigned>(end % kPagesPerSlab);
+  const size_t room = offset == 0 ? 0 : kPagesPerSlab - offset;
   const auto here = static_cast<unsigned>(more.count < room ? more.count : room);
   const size_t left = more.count - here;
   if (left != 0) {
-    if (span->first_page % kPagesPerBlock != 0) return false;
+    if (span->first_page % kPagesPerSlab != 0) return false;
     // A move would also do this.
     release_parked();
-    if (!has_free_blocks(region, (end + here) / kPagesPerBlock, left)) return false;
+    if (!has_free_slabs(region, (end + here) / kPagesPerSlab, left)) return false;
   }
   if (here != 0 && !clear_way(last, offset, here)) return false;
   if (os::kChargesCommit &&
@@ -76,7 +76,7 @@ bool PageHeap::extend(const Span* span, Pages more) {
   if (here != 0) {
     mark_used(last, offset, here);  // the bounds in the indexes stay upper bounds
   }
-  use_blocks(last + 1, left, Taker{RunKind::kLarge, last->shard});
+  use_slabs(last + 1, left, Taker{RunKind::kLarge, last->shard});
   used_ += more;
   note_peak();
   return true;
@@ -100,7 +100,7 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   span->large.pages = pages.count;
   span->large.requested = requested;
   const Pages fresh(fresh_.of_runs() - fresh_before);
-  if (pages > old && pages.count > kPagesPerBlock) note_growth(fresh, {span_base(span), pages});
+  if (pages > old && pages.count > kPagesPerSlab) note_growth(fresh, {span_base(span), pages});
   if (fresh != Pages(0)) bound_idle(fresh);
   count_operation();
   return true;

@@ -17,7 +17,7 @@ constexpr uint32_t kMostSpares = 64;
 // other threads without a gain.
 constexpr uint32_t kParkedWhenBusy = 1024;
 
-// After the threads of a shard have taken this many runs from other shards, the block of the last
+// After the threads of a shard have taken this many runs from other shards, the slab of the last
 // run moves to their shard. Chosen: a move costs some microseconds and the page heap's lock. A run
 // from another shard costs a lock that the threads of that shard may hold.
 constexpr uint32_t kTakenPerMove = 16;
@@ -94,31 +94,31 @@ Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, b
   return nullptr;
 }
 
-// A run returns to its block's shard when it is freed. So a thread that keeps taking runs from
+// A run returns to its slab's shard when it is freed. So a thread that keeps taking runs from
 // other shards would contend with their threads at every free. Examples are threads that began
-// together, and a thread that follows one that had all blocks.
+// together, and a thread that follows one that had all slabs.
 void PageHeap::count_taken_elsewhere(unsigned own, const Span* span) {
   // relaxed: if two threads of a shard count at once, one count may be lost
   std::atomic<uint32_t>& count = shards_[own].taken_elsewhere;
   const uint32_t taken = count.load(std::memory_order_relaxed) + 1;
   count.store(taken, std::memory_order_relaxed);
   if (taken % kTakenPerMove == 0)
-    move_block(&region_of(span)->blocks[span->first_page / kPagesPerBlock], own);
+    move_slab(&region_of(span)->slabs[span->first_page / kPagesPerSlab], own);
 }
 
-// Moves the block, with its parked runs, to the shard `to`. It holds both shards' locks and the
-// page heap's, so a thread that holds any of them can rely on a block's shard.
-void PageHeap::move_block(Block* block, unsigned to) LOAM_NO_THREAD_SAFETY_ANALYSIS {
+// Moves the slab, with its parked runs, to the shard `to`. It holds both shards' locks and the
+// page heap's, so a thread that holds any of them can rely on a slab's shard.
+void PageHeap::move_slab(Slab* slab, unsigned to) LOAM_NO_THREAD_SAFETY_ANALYSIS {
   if (!mutex_.try_lock()) return;  // another time
-  const unsigned from = block->shard;
-  if (from != to && block->state == BlockState::kActive) {
+  const unsigned from = slab->shard;
+  if (from != to && slab->state == SlabState::kActive) {
     shards_[from < to ? from : to].mutex.lock();
     shards_[from < to ? to : from].mutex.lock();
     static_cast<void>(join_standing(1 + from, ~0u));
-    Region* const region = region_of(block);
-    const uint32_t begin = first_page_of(block).index;
+    Region* const region = region_of(slab);
+    const uint32_t begin = first_page_of(slab).index;
     uint64_t moved = 0;
-    for (uint32_t page = begin; page != begin + kPagesPerBlock;) {
+    for (uint32_t page = begin; page != begin + kPagesPerSlab;) {
       Span* const run = free_run_at(region, page, 1 + from);
       if (run == nullptr) {
         ++page;
@@ -131,7 +131,7 @@ void PageHeap::move_block(Block* block, unsigned to) LOAM_NO_THREAD_SAFETY_ANALY
     }
     set_parked(shards_[from], shards_[from].parked_pages - moved);
     set_parked(shards_[to], shards_[to].parked_pages + moved);
-    __atomic_store_n(&block->shard, static_cast<uint8_t>(to), __ATOMIC_RELAXED);
+    __atomic_store_n(&slab->shard, static_cast<uint8_t>(to), __ATOMIC_RELAXED);
     shards_[from].mutex.unlock();
     shards_[to].mutex.unlock();
   }
@@ -205,7 +205,7 @@ void PageHeap::give_batch(Span* first, unsigned count) {
   bool together = true;
   {
     Lock lock(shard.mutex);
-    // A block of these runs may have moved to another shard (move_block()).
+    // A slab of these runs may have moved to another shard (move_slab()).
     for (const Span* run = first; run != nullptr; run = List<Span>::next(run))
       together &= shard_of(run) == s;
     if (LOAM_LIKELY(together)) {

@@ -86,7 +86,7 @@ LOAM_INLINE Span* PageHeap::take_standing_spans(unsigned most, const SpanShape& 
   return first;
 }
 
-// Takes the next `count` backed pages of the block that is being filled. pre: there is one, and no
+// Takes the next `count` backed pages of the slab that is being filled. pre: there is one, and no
 // parked run has exactly that length
 LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
   Span* run;
@@ -98,15 +98,15 @@ LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
     parked_pages_ -= Pages(count);
   } else {
     span->first_page = filling_.next().index;
-    static_cast<void>(mark_used(&filling_.region()->blocks[span->first_page / kPagesPerBlock],
-                                span->first_page % kPagesPerBlock, count));
+    static_cast<void>(mark_used(&filling_.region()->slabs[span->first_page / kPagesPerSlab],
+                                span->first_page % kPagesPerSlab, count));
   }
   filling_.pass(count);
   return span;
 }
 
 // Takes a parked run for a span: the first pages of the shortest run that is long enough. A short
-// span takes a run of exactly its length; otherwise a run in the block that is being filled.
+// span takes a run of exactly its length; otherwise a run in the slab that is being filled.
 // *none says whether there is none, neither parked nor closer in length in the bitmaps.
 Span* PageHeap::unpark_span(Pages pages, bool* none) {
   const unsigned count = static_cast<unsigned>(pages.count);
@@ -155,7 +155,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
     // is.
     if (use == Use::kBySlots && LOAM_LIKELY(os::granularity() == kPageBytes))
       unbacked = place.unbacked;
-    // A block without backed pages need not be filled.
+    // A slab without backed pages need not be filled.
     if (pages.count < kShortestWhole && !place.zero) filling_.begin(place.region, place.page);
   }
   Span* last = span;

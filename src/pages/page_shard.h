@@ -1,18 +1,18 @@
 // One of the places where freed large runs are parked (parked_runs.h), with a lock of its own.
 // Threads of different shards free and allocate runs of pages without contention.
 //
-// A block of pages belongs to the shard of the thread that first took from it while it was whole
-// (Block::shard). That ends when the block is whole again, or when threads of another shard keep
-// taking the runs that are freed in it (PageHeap::move_block()). Runs freed in the block are parked
+// A slab belongs to the shard of the thread that first took from it while it was whole
+// (Slab::shard). That ends when the slab is whole again, or when threads of another shard keep
+// taking the runs that are freed in it (PageHeap::move_slab()). Runs freed in the slab are parked
 // in its shard, whichever thread frees them, so that neighbours are under one lock. The bitmaps of
-// blocks belong to the page heap, and count runs that are parked in a shard as used.
+// slabs belong to the page heap, and count runs that are parked in a shard as used.
 //
 // A batch of surplus runs of a thread's cache, all of the last requested length, stands unchanged
 // (standing_runs.h). The next request of that length takes the batch whole, and only then looks at
 // its runs.
 //
 // Lock: `mutex`, after the page heap's. A thread that holds it takes another shard's lock only in
-// order: both locks for a block that moves, or all locks.
+// order: both locks for a slab that moves, or all locks.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Freed runs that wait for the next request of their kind. They are joined with each other, but not
-// with the free pages in the blocks' bitmaps.
+// with the free pages in the slabs' bitmaps.
 //
 //   page_span:  ... | tag|7 . . tag|7 | live | tag|9 . tag|9 | live ...      (Knuth's boundary tags)
 //   lists_[n] -> record -> record       runs of n pages, the last freed first; occupied_ marks the lists in use
@@ -7,7 +7,7 @@
 // So a free joins neighbours, and a request finds the shortest run that is long enough, both in
 // O(1) and without a look at a bitmap. A parked run keeps its record (kind kParked) and the time
 // when it was parked. Pages name the record only by a tag, so no look-up takes the run for a block.
-// A parked run lies in one block. Runs that wait in different places do not join: the tag names the
+// A parked run lies in one slab. Runs that wait in different places do not join: the tag names the
 // place.
 //
 // Sources: D. E. Knuth, "The Art of Computer Programming", volume 1, section 2.5, algorithm C;
@@ -30,16 +30,16 @@ class ParkedRuns {
   [[nodiscard]] size_t count() const { return count_; }
 
   /// Parks a freed run, joined with the parked runs of the same kind before and behind it in its
-  /// block. The joined run gets the time of its longest part, because a long run that is cut and
+  /// slab. The joined run gets the time of its longest part, because a long run that is cut and
   /// joined again all the time must still become old. `number` is the number of this place. pre:
-  /// span->large.pages <= kPagesPerBlock, the run lies in one block, and no page names the record,
+  /// span->large.pages <= kPagesPerSlab, the run lies in one slab, and no page names the record,
   /// whose `heap` is 0
   LOAM_INLINE void push(Span* span, unsigned number, uint64_t now_ms) {
     Region* const region = one_address(region_of(span));
     const uint32_t begin = span->first_page;
     uint64_t pages = span->large.pages, longest = pages, since_ms = now_ms;
     const uint32_t end = begin + static_cast<uint32_t>(pages);
-    LOAM_ASSERT(begin / kPagesPerBlock == (end - 1) / kPagesPerBlock && span->heap == 0);
+    LOAM_ASSERT(begin / kPagesPerSlab == (end - 1) / kPagesPerSlab && span->heap == 0);
     const auto join = [&](Span* neighbour) {
       const uint64_t its = neighbour->large.pages;
       unlink(neighbour, static_cast<unsigned>(its));
@@ -51,7 +51,7 @@ class ParkedRuns {
     Span* whole = span;
     uint32_t first = begin;
     if (Span* before =
-            begin % kPagesPerBlock != 0 ? free_run_at(region, begin - 1, number) : nullptr) {
+            begin % kPagesPerSlab != 0 ? free_run_at(region, begin - 1, number) : nullptr) {
       // The run before grows and keeps its record. When neighbours are freed in order, only the end
       // of the run moves.
       put_tag(region, begin - 1, 0);
@@ -64,7 +64,7 @@ class ParkedRuns {
       span->list = static_cast<uint8_t>(number);
       ++count_;
     }
-    if (Span* behind = end % kPagesPerBlock != 0 ? free_run_at(region, end, number) : nullptr) {
+    if (Span* behind = end % kPagesPerSlab != 0 ? free_run_at(region, end, number) : nullptr) {
       put_tag(region, end, 0);
       join(behind);
       drop(region, behind, number);
@@ -115,14 +115,14 @@ class ParkedRuns {
   /// Whether a run of exactly this length waits here.
   [[nodiscard]] bool has(unsigned length) const { return occupied_.test(length); }
 
-  /// The length of the shortest run of at least `length` pages; above kPagesPerBlock when there is
+  /// The length of the shortest run of at least `length` pages; above kPagesPerSlab when there is
   /// none.
   [[nodiscard]] unsigned shortest(unsigned length) const { return occupied_.find_set(length); }
 
   /// Takes the shortest run of at least `length` pages; null if all runs are shorter.
   [[nodiscard]] Span* pop_fitting(unsigned length) {
     const unsigned found = shortest(length);
-    return found > kPagesPerBlock ? nullptr : pop(found);
+    return found > kPagesPerSlab ? nullptr : pop(found);
   }
 
   /// Takes the oldest of the longest runs; null if there is none.
@@ -168,11 +168,11 @@ class ParkedRuns {
     return found;
   }
 
-  /// Whether lists, marks, tags and the count agree, and all neighbours in a block are joined.
+  /// Whether lists, marks, tags and the count agree, and all neighbours in a slab are joined.
   /// O(pages)
   [[nodiscard]] bool is_valid(unsigned number) const {
     size_t count = 0;
-    for (unsigned n = 0; n <= kPagesPerBlock; ++n) {
+    for (unsigned n = 0; n <= kPagesPerSlab; ++n) {
       if (occupied_.test(n) == lists_[n].empty() || !lists_[n].is_valid()) return false;
       for (const Span* span : lists_[n]) {
         if (span->kind != SpanKind::kParked || span->large.pages != n || span->list != number)
@@ -223,17 +223,17 @@ class ParkedRuns {
   static bool tags_are_valid(const Span* span) {
     Region* region = region_of(span);
     const uint32_t begin = span->first_page, last = last_page(span);
-    if (begin / kPagesPerBlock != last / kPagesPerBlock) return false;
+    if (begin / kPagesPerSlab != last / kPagesPerSlab) return false;
     if (free_run_at(region, begin, span->list) != span ||
         free_run_at(region, last, span->list) != span)
       return false;
     for (uint32_t page = begin + 1; page < last; ++page) {
       if (region->page_span[page] != 0) return false;
     }
-    return (last + 1) % kPagesPerBlock == 0 || free_run_at(region, last + 1, span->list) == nullptr;
+    return (last + 1) % kPagesPerSlab == 0 || free_run_at(region, last + 1, span->list) == nullptr;
   }
 
-  List<Span> lists_[kPagesPerBlock + 1];
+  List<Span> lists_[kPagesPerSlab + 1];
   Bitmap<kBins> occupied_{};
   size_t count_ = 0;
 };

@@ -54,9 +54,9 @@ class PurgePolicy {
   static constexpr Pages kBatch{128};
 
   struct Decision {
-    Pages idle;               ///< pages that may go from blocks idle since before idle_before_ms
-    Pages young;              ///< pages that may go from any block; counts against the budget
-    uint32_t idle_before_ms;  ///< blocks into which the last free was before this time are old
+    Pages idle;               ///< pages that may go from slabs idle since before idle_before_ms
+    Pages young;              ///< pages that may go from any slab; counts against the budget
+    uint32_t idle_before_ms;  ///< slabs into which the last free was before this time are old
   };
 
   /// `running_ms`: the running time of all threads of the process since its start; 0 = not known,

@@ -1,11 +1,11 @@
-// Pure searches in a block's bitmap of candidate pages: where does a run of n pages go?
+// Pure searches in a slab's bitmap of candidate pages: where does a run of n pages go?
 #pragma once
 
 #include "map/records.h"
 
 namespace loam {
 
-using PageBits = Bitmap<kPagesPerBlock>;
+using PageBits = Bitmap<kPagesPerSlab>;
 
 /// Result of a search: the place, and the longest run left in the bitmap once it is taken.
 struct Fit {
@@ -22,11 +22,11 @@ struct Fit {
 template <class Bits>
 [[nodiscard]] inline Fit best_fit(const Bits& bits, unsigned count, unsigned alignment) {
   Fit fit;
-  unsigned best_first = 0, best_length = kPagesPerBlock + 1, others = 0;
+  unsigned best_first = 0, best_length = kPagesPerSlab + 1, others = 0;
   bits.for_each_run([&](unsigned first, unsigned length) {
     const unsigned start = (first + alignment - 1) & ~(alignment - 1);
     if (start + count <= first + length && length < best_length) {
-      if (best_length <= kPagesPerBlock && best_length > others) others = best_length;
+      if (best_length <= kPagesPerSlab && best_length > others) others = best_length;
       best_first = first;
       best_length = length;
       fit.first = start;
@@ -54,9 +54,9 @@ template <class Bits>
   return longest;
 }
 
-/// The free pages of a block that are backed, as they are at each look.
-[[nodiscard]] LOAM_INLINE Both<kPagesPerBlock> dirty_bits(const Block* block) {
-  return {block->free, block->backed};
+/// The free pages of a slab that are backed, as they are at each look.
+[[nodiscard]] LOAM_INLINE Both<kPagesPerSlab> dirty_bits(const Slab* slab) {
+  return {slab->free, slab->backed};
 }
 
 /// Length of the run of set bits around [first, first + count). pre: that range is set

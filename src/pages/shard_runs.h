@@ -30,7 +30,7 @@ LOAM_INLINE PageHeap::Cut PageHeap::take_parked(unsigned shard, unsigned count, 
 
 LOAM_INLINE PageHeap::Runs PageHeap::take_run(Pages pages, unsigned more, unsigned own, Pages room,
                                               unsigned most) {
-  if (LOAM_UNLIKELY(pages.count > kPagesPerBlock)) return {};
+  if (LOAM_UNLIKELY(pages.count > kPagesPerSlab)) return {};
   const unsigned count = static_cast<unsigned>(pages.count);
   PageShard& shard = *one_address(&shards_[own]);
   // relaxed: a hint
@@ -72,7 +72,7 @@ LOAM_INLINE void PageHeap::give_run(Span* span) {
     const unsigned s = shard_of(span);
     PageShard& shard = *one_address(&shards_[s]);
     shard.mutex.lock();
-    if (LOAM_UNLIKELY(shard_of(span) != s)) {  // its block has just moved
+    if (LOAM_UNLIKELY(shard_of(span) != s)) {  // its slab has just moved
       shard.mutex.unlock();
       continue;
     }

@@ -161,8 +161,8 @@ void touch(uintptr_t address, size_t bytes) {
   const uintptr_t end = round_up(address + bytes, state.granularity);
   check_covered(state.committed, "touch of what is not committed", begin, end - begin);
   // Where nothing of 2 MiB was backed, all of it is.
-  for (uintptr_t huge = begin & ~(kBlockBytes - 1); huge < end; huge += kBlockBytes) {
-    const uintptr_t past = huge + kBlockBytes;
+  for (uintptr_t huge = begin & ~(kSlabBytes - 1); huge < end; huge += kSlabBytes) {
+    const uintptr_t past = huge + kSlabBytes;
     if (!state.resident.meets(huge, past) && state.huge.covers(huge, past) &&
         state.committed.covers(huge, past)) {
       state.resident.add(huge, past);

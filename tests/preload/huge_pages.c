@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-enum { kBlocks = 200 << 10, kBlockBytes = 1 << 10, kAlone = 64 << 20, kHuge = 2 << 20 };
+enum { kBlocks = 200 << 10, kSlabBytes = 1 << 10, kAlone = 64 << 20, kHuge = 2 << 20 };
 static char* blocks[kBlocks];
 
 static long huge_kib(void) { return proc_number("/proc/self/smaps_rollup", "\nAnonHugePages:"); }
@@ -44,9 +44,9 @@ int main(int argc, char** argv) {
   memset(blocks, 1, sizeof blocks);  // the table is not the heap's
   const long before = resident_kib();
   for (int i = 0; i < kBlocks; ++i) {
-    blocks[i] = opaque(malloc(kBlockBytes));
+    blocks[i] = opaque(malloc(kSlabBytes));
     CHECK(blocks[i] != NULL);
-    memset(blocks[i], i, kBlockBytes);
+    memset(blocks[i], i, kSlabBytes);
   }
   const long full = resident_kib(), asked_full = asked_kib(), huge_full = huge_kib();
   char* alone = opaque(malloc(kAlone));
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   const long thinned = resident_kib();
   for (int i = 0; i < kBlocks; ++i) {
     if (i / 64 % 10 != 0) continue;
-    CHECK(blocks[i][0] == (char)i && blocks[i][kBlockBytes - 1] == (char)i);
+    CHECK(blocks[i][0] == (char)i && blocks[i][kSlabBytes - 1] == (char)i);
     free(blocks[i]);
   }
   malloc_trim(0);
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
           "KiB: %ld resident at first; %ld with the blocks, asked for in %ld, huge in %ld; in %ld "
           "of a block of %d; %ld with a tenth; %ld in the end\n",
           before, full, asked_full, huge_full, asked_alone, kAlone >> 10, thinned, empty);
-  const long wanted = (long)kBlocks * kBlockBytes >> 10;
+  const long wanted = (long)kBlocks * kSlabBytes >> 10;
   CHECK(full - before >= wanted && full - before < wanted + wanted / 8);
   if (on) {
     CHECK(asked_full >= wanted - (20 << 10) && asked_alone >= kAlone >> 10);

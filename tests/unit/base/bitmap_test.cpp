@@ -1,5 +1,5 @@
 // The bitmap against a vector of bools: every range of a small map, then random maps of the size
-// that a block of pages has.
+// that a slab has.
 #include "base/bitmap.h"
 
 #include <utility>

@@ -218,8 +218,8 @@ TEST_F(PretendHeap, WhereAPartGoesBackWhoAskedForHugePagesHasSmallOnes) {
   std::set<uintptr_t> told, purged;
   for (const fake::Record& call : fake::log()) {
     if (call.call == Call::kAdviseHuge) told.insert(call.address);
-    if (call.call == Call::kPurge && told.count(call.address / kBlockBytes * kBlockBytes) == 0)
-      purged.insert(call.address / kBlockBytes);
+    if (call.call == Call::kPurge && told.count(call.address / kSlabBytes * kSlabBytes) == 0)
+      purged.insert(call.address / kSlabBytes);
   }
   EXPECT_GE(told.size(), 24u);
   EXPECT_LE(purged.size(), 8u) << "those of the first 16 MiB, which have none";

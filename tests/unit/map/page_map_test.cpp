@@ -335,7 +335,7 @@ TEST_P(PageMapGranularity, EveryRecordCanBeWrittenWithLargePages) {
     span->heap = 1;
   }
   region->page_span[kPagesPerRegion - 1] = 1;
-  region->blocks[kBlocksPerRegion - 1].kind = RunKind::kLarge;
+  region->slabs[kSlabsPerRegion - 1].kind = RunKind::kLarge;
   EXPECT_GT(metadata_bytes(region), kPagesPerRegion * sizeof(Span));
 }
 

@@ -59,14 +59,14 @@ TEST_F(FakeSystem, MetadataIsRealMemoryAndZero) {
 }
 
 TEST_F(FakeSystem, ReleasedAddressesComeBackOnlyWhenAsked) {
-  void* a = os::reserve(kBlockBytes, kBlockBytes);
-  os::release(a, kBlockBytes);
-  void* b = os::reserve(kBlockBytes, kBlockBytes);
+  void* a = os::reserve(kSlabBytes, kSlabBytes);
+  os::release(a, kSlabBytes);
+  void* b = os::reserve(kSlabBytes, kSlabBytes);
   EXPECT_NE(a, b);
   fake::reuse_addresses(true);
-  void* c = os::reserve(kBlockBytes, kBlockBytes);
+  void* c = os::reserve(kSlabBytes, kSlabBytes);
   EXPECT_EQ(a, c);
-  void* d = os::reserve(kBlockBytes, kBlockBytes);
+  void* d = os::reserve(kSlabBytes, kSlabBytes);
   EXPECT_NE(d, a);
 }
 
@@ -84,7 +84,7 @@ TEST_F(FakeSystem, TheNthCallOfAKindIsRefusedAndTheNextOneIsNot) {
 }
 
 TEST_F(FakeSystem, AKindFailsForEverUntilCleared) {
-  void* p = os::reserve(kBlockBytes, kBlockBytes);
+  void* p = os::reserve(kSlabBytes, kSlabBytes);
   fake::fail(Call::kCommit);
   for (int i = 0; i < 5; ++i) EXPECT_FALSE(os::commit(p, kPageBytes));
   EXPECT_FALSE(fake::is_committed(number(p), kPageBytes));
@@ -94,35 +94,35 @@ TEST_F(FakeSystem, AKindFailsForEverUntilCleared) {
 
 TEST_F(FakeSystem, AnyCallCanBeTheOneThatFails) {
   fake::fail_any(2);
-  void* p = os::reserve(kBlockBytes, kBlockBytes);
+  void* p = os::reserve(kSlabBytes, kSlabBytes);
   EXPECT_FALSE(os::commit(p, kPageBytes));
   EXPECT_TRUE(os::commit(p, kPageBytes));
   EXPECT_EQ(fake::fallible_calls(), 3u);
 }
 
 TEST_F(FakeSystem, AddressSpaceEndsAtTheLimit) {
-  fake::limit_reserved(4 * kBlockBytes);
-  void* p = os::reserve(3 * kBlockBytes, kBlockBytes);
+  fake::limit_reserved(4 * kSlabBytes);
+  void* p = os::reserve(3 * kSlabBytes, kSlabBytes);
   ASSERT_NE(p, nullptr);
-  EXPECT_EQ(os::reserve(2 * kBlockBytes, kBlockBytes), nullptr);
-  EXPECT_EQ(os::map_block(2 * kBlockBytes, kPageBytes), nullptr);
-  os::release(p, 3 * kBlockBytes);
-  EXPECT_NE(os::reserve(4 * kBlockBytes, kBlockBytes), nullptr);
+  EXPECT_EQ(os::reserve(2 * kSlabBytes, kSlabBytes), nullptr);
+  EXPECT_EQ(os::map_block(2 * kSlabBytes, kPageBytes), nullptr);
+  os::release(p, 3 * kSlabBytes);
+  EXPECT_NE(os::reserve(4 * kSlabBytes, kSlabBytes), nullptr);
 }
 
 TEST_F(FakeSystem, WrittenMemoryIsResidentUntilItIsPurged) {
-  void* p = os::reserve(kBlockBytes, kBlockBytes);
-  ASSERT_TRUE(os::commit(p, kBlockBytes));
+  void* p = os::reserve(kSlabBytes, kSlabBytes);
+  ASSERT_TRUE(os::commit(p, kSlabBytes));
   EXPECT_EQ(fake::resident_bytes(), 0u);
   fake::touch(number(p) + 100, 1);
   fake::touch(number(p) + 4 * kPageBytes - 1, 2);
   EXPECT_EQ(fake::resident_bytes(), 3 * kPageBytes);
   EXPECT_EQ(fake::written_bytes(number(p), 1000), 1u);
   EXPECT_EQ(fake::written_bytes(number(p) + kPageBytes, 2 * kPageBytes), 0u);
-  EXPECT_EQ(fake::written_bytes(number(p), kBlockBytes), 3u);
+  EXPECT_EQ(fake::written_bytes(number(p), kSlabBytes), 3u);
   EXPECT_TRUE(os::purge(at(p, 3 * kPageBytes), kPageBytes));
   EXPECT_EQ(fake::resident_bytes(), 2 * kPageBytes);
-  EXPECT_EQ(fake::written_bytes(number(p), kBlockBytes), 2u) << "content goes with the backing";
+  EXPECT_EQ(fake::written_bytes(number(p), kSlabBytes), 2u) << "content goes with the backing";
   EXPECT_TRUE(os::populate(at(p, 8 * kPageBytes), 2 * kPageBytes));
   EXPECT_EQ(fake::resident_bytes(), 4 * kPageBytes);
 }
@@ -181,11 +181,11 @@ TEST_F(FakeSystem, OptionsAreWhatTheTestSays) {
 }
 
 TEST_F(FakeSystemDeathTest, EveryBreachOfTheContractIsFound) {
-  void* p = os::reserve(kBlockBytes, kBlockBytes);
-  EXPECT_DEATH(os::release(p, 2 * kBlockBytes), "not reserved");
+  void* p = os::reserve(kSlabBytes, kSlabBytes);
+  EXPECT_DEATH(os::release(p, 2 * kSlabBytes), "not reserved");
   EXPECT_DEATH((void)os::commit(p, 100), "size that is no multiple");
   EXPECT_DEATH((void)os::commit(at(p, 100), kPageBytes), "address that is no multiple");
-  EXPECT_DEATH((void)os::commit(at(p, kBlockBytes), kPageBytes), "not reserved");
+  EXPECT_DEATH((void)os::commit(at(p, kSlabBytes), kPageBytes), "not reserved");
   EXPECT_DEATH((void)os::commit(p, 0), "empty range");
   EXPECT_DEATH((void)os::purge(p, kPageBytes), "not committed");
   EXPECT_DEATH(fake::touch(number(p), 1), "not committed");
@@ -197,7 +197,7 @@ TEST_F(FakeSystemDeathTest, EveryBreachOfTheContractIsFound) {
 TEST_F(FakeSystemDeathTest, LargerPagesMakeSmallerRangesABreach) {
   fake::set_granularity(65536);
   EXPECT_EQ(os::granularity(), 65536u);
-  void* p = os::reserve(kBlockBytes, kBlockBytes);
+  void* p = os::reserve(kSlabBytes, kSlabBytes);
   EXPECT_TRUE(os::commit(p, 65536));
   EXPECT_DEATH((void)os::purge(p, 16384), "multiple of the granularity");
   EXPECT_DEATH((void)os::commit(at(p, 4096), 65536), "multiple of the granularity");

@@ -1,5 +1,5 @@
 // Huge pages: where the heap asks for them, what a touch backs beyond what was taken is counted,
-// bounded and goes back, and a block that gives pages back while others stay keeps small ones.
+// bounded and goes back, and a slab that gives pages back while others stay keeps small ones.
 #include <set>
 #include <vector>
 
@@ -30,9 +30,9 @@ class HugePagesTest : public testing::Test {
   PageHeapModel& model() { return model_; }
   /// Live runs in all of the first 16 MiB.
   void fill_small_pages() {
-    for (size_t pages = 0; pages != kSmallPages; pages += kPagesPerBlock)
-      model_.large(kPagesPerBlock, 1, 1);
-    ASSERT_EQ(resident(), kSmallPages / kPagesPerBlock) << "a page of each";
+    for (size_t pages = 0; pages != kSmallPages; pages += kPagesPerSlab)
+      model_.large(kPagesPerSlab, 1, 1);
+    ASSERT_EQ(resident(), kSmallPages / kPagesPerSlab) << "a page of each";
     ASSERT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit))
         << "against them, of each piece";
   }
@@ -54,13 +54,13 @@ TEST_F(HugePagesTest, WhatATouchBacksIsCountedAndGoesBack) {
   bool zero = false;
   const uintptr_t run = model().large(10, 1, 1, &zero);
   EXPECT_TRUE(zero) << "nobody has written there, whatever it is backed by";
-  EXPECT_EQ(resident() - before, kPagesPerBlock);
-  EXPECT_EQ(dirty(), kPagesPerBlock - 10);
+  EXPECT_EQ(resident() - before, kPagesPerSlab);
+  EXPECT_EQ(dirty(), kPagesPerSlab - 10);
   model().check();
   // The next run is cut out of what is surplus.
   EXPECT_EQ(model().large(20, 1, 1, &zero), run + 10 * kPageBytes);
   EXPECT_TRUE(zero);
-  EXPECT_EQ(dirty(), kPagesPerBlock - 30);
+  EXPECT_EQ(dirty(), kPagesPerSlab - 30);
   model().heap().purge_all();
   EXPECT_EQ(resident() - before, 30u);
   EXPECT_EQ(dirty(), 0u);
@@ -82,16 +82,16 @@ TEST_F(HugePagesTest, WhatIsFreeAndBackedServesBeforeWhatIsSurplus) {
 TEST_F(HugePagesTest, ABoundedPartOfTheHeapIsSurplus) {
   fill_small_pages();
   for (int i = 0; i < 64; ++i) {
-    model().large(kPagesPerBlock / 2 + 1, 1, 1);  // no two of them lie in one block
+    model().large(kPagesPerSlab / 2 + 1, 1, 1);  // no two of them lie in one slab
     EXPECT_LE(dirty(), limit());
   }
-  EXPECT_GT(dirty(), kPagesPerBlock / 2) << "more than one block has some";
+  EXPECT_GT(dirty(), kPagesPerSlab / 2) << "more than one slab has some";
   model().check();
 }
 
 TEST_F(HugePagesTest, WhatIsSurplusGoesWhenTheHeapDoesNotGrow) {
   fill_small_pages();
-  for (int i = 0; i < 64; ++i) model().large(kPagesPerBlock / 2 + 1, 1, 1);
+  for (int i = 0; i < 64; ++i) model().large(kPagesPerSlab / 2 + 1, 1, 1);
   // Some other free page is what has the heap look at the clock.
   model().free(model().large(2 * PurgePolicy::kFloor.count, 1, 1));
   const size_t before = dirty();
@@ -99,7 +99,7 @@ TEST_F(HugePagesTest, WhatIsSurplusGoesWhenTheHeapDoesNotGrow) {
     fake::advance_ms(10);
     model().heap().tick();
   }
-  EXPECT_LE(dirty(), before - kPagesPerBlock / 2);
+  EXPECT_LE(dirty(), before - kPagesPerSlab / 2);
   model().check();
 }
 
@@ -117,7 +117,7 @@ TEST_F(HugePagesTest, ABlockThatGaveBackAPartKeepsSmallPagesUntilItIsFree) {
   model().heap().purge_all();
   const uintptr_t again = model().large(100, 1, 1);
   EXPECT_EQ(again, untouched);
-  EXPECT_EQ(resident(), before + kPagesPerBlock);
+  EXPECT_EQ(resident(), before + kPagesPerSlab);
   model().check();
 }
 
@@ -139,12 +139,12 @@ size_t split_in_use(unsigned free) {
   fake::reset();
   PageHeapModel model;
   model.heap().use_huge_pages(PageHeap::HugePages::kAlways);
-  for (size_t pages = 0; pages != kSmallPages; pages += kPagesPerBlock)
-    model.large(kPagesPerBlock, 1, 1);
+  for (size_t pages = 0; pages != kSmallPages; pages += kPagesPerSlab)
+    model.large(kPagesPerSlab, 1, 1);
   std::vector<uintptr_t> churned, freed;
-  for (int block = 0; block < 32; ++block) {
+  for (int slab = 0; slab < 32; ++slab) {
     churned.push_back(model.large(2, 1, 1));
-    for (unsigned i = 2; i < kPagesPerBlock; i += 2) {
+    for (unsigned i = 2; i < kPagesPerSlab; i += 2) {
       model.large(1, 1, 1);
       const uintptr_t run = model.large(1, 1, 1);
       if (i <= 2 * free) freed.push_back(run);
@@ -155,7 +155,7 @@ size_t split_in_use(unsigned free) {
   fake::clear_log();
   for (unsigned ms = 0; ms < 3000; ms += 10) {
     for (const uintptr_t run : churned) {
-      model.resize(run, 1);  // a free into the block
+      model.resize(run, 1);  // a free into the slab
       model.resize(run, 2);
     }
     fake::advance_ms(10);
@@ -170,7 +170,7 @@ size_t split_in_use(unsigned free) {
 }
 
 TEST_F(HugePagesTest, AHugePageInUseIsSplitForASixteenthOfItAndForNoLess) {
-  constexpr unsigned kSixteenth = kPagesPerBlock / 16;
+  constexpr unsigned kSixteenth = kPagesPerSlab / 16;
   EXPECT_EQ(split_in_use(kSixteenth - 1), 0u);
   EXPECT_GE(split_in_use(kSixteenth), 16u);
 }
@@ -183,7 +183,7 @@ TEST_F(HugePagesTest, WhatTheSystemDoesNotTakeBackStaysCounted) {
   fake::fail(Call::kPurge, 1, 1);
   model().heap().hand_over(goes);
   model().check();
-  EXPECT_EQ(dirty(), kPagesPerBlock - 200) << "what was surplus";
+  EXPECT_EQ(dirty(), kPagesPerSlab - 200) << "what was surplus";
   model().heap().purge_all();
   EXPECT_EQ(dirty(), 0u);
   model().check();
@@ -250,19 +250,19 @@ TEST_F(HugePagesTest, MemoryThatIsTouchedLateIsCountedInTime) {
 TEST(HugePages, AHeapOf64MiBAsksForThem) {
   fake::reset();
   PageHeapModel model;
-  for (int i = 0; i < 32; ++i) model.large(kPagesPerBlock, 1, 1);
+  for (int i = 0; i < 32; ++i) model.large(kPagesPerSlab, 1, 1);
   EXPECT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit))
       << "against them, of each piece";
   const size_t before = fake::resident_bytes();
   model.span(10, 1, 1);
-  EXPECT_EQ(fake::resident_bytes() - before, kBlockBytes);
+  EXPECT_EQ(fake::resident_bytes() - before, kSlabBytes);
   model.check();
 }
 
 TEST(HugePages, ALargeBlockDoesNotAskForThem) {
   fake::reset();
   PageHeapModel model;
-  for (int i = 0; i < 80; ++i) model.large(i % 2 == 0 ? 2 * kPagesPerBlock : 300, 1, 1);
+  for (int i = 0; i < 80; ++i) model.large(i % 2 == 0 ? 2 * kPagesPerSlab : 300, 1, 1);
   EXPECT_EQ(fake::resident_bytes(), 80 * kPageBytes) << "little of it may ever be written";
   model.check();
 }
@@ -271,7 +271,7 @@ TEST(HugePages, AProgramMayForbidThem) {
   fake::reset();
   PageHeapModel model;
   model.heap().use_huge_pages(PageHeap::HugePages::kNever);
-  for (int i = 0; i < 80; ++i) model.large(kPagesPerBlock / 2 + 1, 1, 1);
+  for (int i = 0; i < 80; ++i) model.large(kPagesPerSlab / 2 + 1, 1, 1);
   model.heap().purge_all();
   EXPECT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit))
       << "against them, of each piece";

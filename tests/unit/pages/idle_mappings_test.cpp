@@ -7,7 +7,7 @@ namespace loam {
 namespace {
 
 constexpr uintptr_t kFirst = uintptr_t{1} << 40;
-constexpr size_t kLong = 40 * kPagesPerBlock;
+constexpr size_t kLong = 40 * kPagesPerSlab;
 constexpr uint64_t kStart = 100'000;
 
 class IdleMappingsTest : public testing::Test {
@@ -85,7 +85,7 @@ TEST_F(IdleMappingsTest, WhereNoneIsLongEnoughTheLongestIsMadeLonger) {
 TEST_F(IdleMappingsTest, AnAlignedBlockGetsAnAlignedMapping) {
   ASSERT_TRUE(keep(place(1) + kPageBytes, kLong));
   ASSERT_TRUE(keep(place(2), 2 * kLong));
-  EXPECT_EQ(take(kLong, kBlockBytes).address, place(2));
+  EXPECT_EQ(take(kLong, kSlabBytes).address, place(2));
   EXPECT_EQ(take(kLong - 1, 2 * kPageBytes).address, place(2) + Pages(kLong).bytes());
 }
 

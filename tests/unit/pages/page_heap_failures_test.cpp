@@ -30,7 +30,7 @@ class PageHeapFailures : public testing::Test {
       runs.push_back(count(model.span(8, 3, 8 * kPageBytes)));
       runs.push_back(count(model.large(300, 1, 300 * kPageBytes)));
     }
-    runs.push_back(count(model.large(5 * kPagesPerBlock, 1, 100)));
+    runs.push_back(count(model.large(5 * kPagesPerSlab, 1, 100)));
     runs.push_back(count(model.large(1, kPagesPerRegion / 4, 100)));
     for (size_t i = 0; i < runs.size(); i += 2) {
       if (runs[i] != 0) model.free(runs[i]);
@@ -129,7 +129,7 @@ TEST_F(PageHeapFailures, ARefusedPurgeIsCountedAndTriedAgain) {
 
 TEST_F(PageHeapFailures, TicksGetThroughWhenSomePurgesAreRefused) {
   PageHeapModel model;
-  for (int i = 0; i < 20; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);
+  for (int i = 0; i < 20; ++i) model.large(kPagesPerSlab, 1, kSlabBytes);
   model.free_all();
   fake::fail(Call::kPurge, 1, 5);
   for (int i = 0; i < 2000; ++i) {
@@ -141,7 +141,7 @@ TEST_F(PageHeapFailures, TicksGetThroughWhenSomePurgesAreRefused) {
 }
 
 TEST_F(PageHeapFailures, UnderATightLimitTheHeapUsesWhatItCanGet) {
-  // The header takes 32 MiB of address space; what is left holds a few dozen blocks.
+  // The header takes 32 MiB of address space; what is left holds a few dozen slabs.
   fake::limit_reserved(size_t{256} << 20);
   PageHeapModel model;
   size_t got = 0;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fake = os::fake;
 
-constexpr size_t kBlockPages = kPagesPerBlock;
+constexpr size_t kBlockPages = kPagesPerSlab;
 
 class GrowthTest : public testing::Test {
  protected:

@@ -32,7 +32,7 @@ class PurgeTest : public testing::Test {
   }
 
   static constexpr uint64_t kChurnMs = 400 * kTickMs;
-  /// 1,000 blocks that are freed into all the time, each with a long run of pages that nobody
+  /// 1,000 slabs that are freed into all the time, each with a long run of pages that nobody
   /// wants: none of them is ever idle, so only the budget of so many running threads may take them.
   /// Returns how many pages went.
   uint64_t churn(unsigned threads) {
@@ -48,12 +48,12 @@ class PurgeTest : public testing::Test {
     const uint64_t before = purged();
     for (uint64_t ms = kTickMs; ms <= kChurnMs; ms += kTickMs) {
       for (uintptr_t& run : churned) {
-        model.resize(run, 11);  // a free into the block, and the page is taken again
+        model.resize(run, 11);  // a free into the slab, and the page is taken again
         model.resize(run, 12);
       }
       fake::advance_ms(kTickMs);
       model.heap().tick();
-      EXPECT_LE(purged() - before, kCap + kPagesPerBlock + threads * ms * kRate / 1000)
+      EXPECT_LE(purged() - before, kCap + kPagesPerSlab + threads * ms * kRate / 1000)
           << "after " << ms << " ms";
       if (HasFailure()) break;
     }
@@ -114,7 +114,7 @@ TEST_F(PurgeTest, WhileItTakesFreshPagesTheHeapHoldsAtMostHalfAsMuchAgainAsItUse
   constexpr size_t kUse = 20'000;
   std::vector<uintptr_t> survivors, before;
   size_t most_idle = 0;
-  for (size_t length = 8; length <= kPagesPerBlock; length += length / 4) {
+  for (size_t length = 8; length <= kPagesPerSlab; length += length / 4) {
     std::vector<uintptr_t> runs;
     const size_t others = model.used();
     while (model.used() - others < kUse - kUse / 4) {
@@ -163,9 +163,9 @@ TEST_F(PurgeTest, RecordsOfWhatIsFreeGoWithinSecondsABoundedNumberATick) {
 
 TEST_F(PurgeTest, MapsOfWhatIsFreeGoWithinSecondsAndComeAgain) {
   // Some regions, in which one run lives on.
-  constexpr size_t kPages = (size_t{3} << 30) / kPageBytes, kBlocks = kPages / kPagesPerBlock;
+  constexpr size_t kPages = (size_t{3} << 30) / kPageBytes, kBlocks = kPages / kPagesPerSlab;
   constexpr size_t kMapBytes =
-      kPagesPerBlock * (sizeof Region::page_class[0] + sizeof Region::page_span[0]);
+      kPagesPerSlab * (sizeof Region::page_class[0] + sizeof Region::page_span[0]);
   const auto metadata = [&] { return model.heap().stats().metadata_bytes; };
   for (int round = 0; round < 2; ++round) {
     const uintptr_t kept = model.large(100, 1, 100 * kPageBytes);
@@ -188,7 +188,7 @@ TEST_F(PurgeTest, MapsOfWhatIsFreeGoWithinSecondsAndComeAgain) {
 }
 
 TEST_F(PurgeTest, MapsStayWhereTheSystemRefusesToTakeThem) {
-  while (model.used() < 200 * kPagesPerBlock) model.large(2048, 1, 2048 * kPageBytes);
+  while (model.used() < 200 * kPagesPerSlab) model.large(2048, 1, 2048 * kPageBytes);
   fake::fail(fake::Call::kPurgeMetadata);
   model.free_all();
   static_cast<void>(model.heap().purge_all());
@@ -235,14 +235,14 @@ TEST_F(PurgeTest, RoundsThatComeBackWithinTheHoldKeepAlmostAllTheirMemory) {
       before = purged();
       fresh = model.heap().stats().fresh_pages;
     }
-    while (model.used() < 51'200) model.large(512, 1, kBlockBytes);
+    while (model.used() < 51'200) model.large(512, 1, kSlabBytes);
     pass(500);
     model.free_all();
     pass(500);
   }
   const uint64_t seconds = 30 - start;
-  EXPECT_LE(purged() - before, kCap + kPagesPerBlock + seconds * kRate);
-  EXPECT_LE(model.heap().stats().fresh_pages - fresh, kCap + kPagesPerBlock + seconds * kRate);
+  EXPECT_LE(purged() - before, kCap + kPagesPerSlab + seconds * kRate);
+  EXPECT_LE(model.heap().stats().fresh_pages - fresh, kCap + kPagesPerSlab + seconds * kRate);
   EXPECT_LE(fake::resident_bytes(), 51'200 * kPageBytes + PurgePolicy::kFloor.bytes());
 }
 
@@ -257,8 +257,8 @@ TEST_F(PurgeTest, TheBudgetGrowsWithTheThreadsThatRun) {
 
 TEST_F(PurgeTest, OldBlocksGoBeforeYoungOnes) {
   std::vector<uintptr_t> old_runs, young_runs;
-  for (int i = 0; i < 30; ++i) old_runs.push_back(model.large(kPagesPerBlock, 1, kBlockBytes));
-  for (int i = 0; i < 30; ++i) young_runs.push_back(model.large(kPagesPerBlock, 1, kBlockBytes));
+  for (int i = 0; i < 30; ++i) old_runs.push_back(model.large(kPagesPerSlab, 1, kSlabBytes));
+  for (int i = 0; i < 30; ++i) young_runs.push_back(model.large(kPagesPerSlab, 1, kSlabBytes));
   const uintptr_t keep = model.large(1, 1, 1);
   model.heap().tick();
   for (const uintptr_t run : old_runs) model.free(run);
@@ -267,7 +267,7 @@ TEST_F(PurgeTest, OldBlocksGoBeforeYoungOnes) {
   for (const uintptr_t run : young_runs) model.free(run);
   const auto left = [](const std::vector<uintptr_t>& runs) {
     size_t bytes = 0;
-    for (const uintptr_t run : runs) bytes += fake::written_bytes(run, kBlockBytes);
+    for (const uintptr_t run : runs) bytes += fake::written_bytes(run, kSlabBytes);
     return bytes;
   };
   // The peak of a moment ago is kept, and the floor: all that may go lies in the old ones.
@@ -275,15 +275,15 @@ TEST_F(PurgeTest, OldBlocksGoBeforeYoungOnes) {
   for (; left(old_runs) > PurgePolicy::kFloor.bytes() && ticks < 40; ++ticks) {
     fake::advance_ms(1);
     model.heap().tick();
-    ASSERT_TRUE(left(old_runs) == 0 || left(young_runs) == 30 * kBlockBytes) << "tick " << ticks;
+    ASSERT_TRUE(left(old_runs) == 0 || left(young_runs) == 30 * kSlabBytes) << "tick " << ticks;
   }
   EXPECT_LT(ticks, 40);
-  EXPECT_GE(left(young_runs), 30 * kBlockBytes - (Pages(kCap).bytes() + kBlockBytes));
+  EXPECT_GE(left(young_runs), 30 * kSlabBytes - (Pages(kCap).bytes() + kSlabBytes));
   model.free(keep);
 }
 
 TEST_F(PurgeTest, ABlockThatIsStoppedHalfWayStaysTheNextOne) {
-  // Blocks of many short dirty runs: one tick's bound ends inside one.
+  // Slabs of many short dirty runs: one tick's bound ends inside one.
   std::vector<uintptr_t> holes;
   for (int i = 0; i < 256 * 60; ++i) {
     const uintptr_t hole = model.large(1, 1, kPageBytes);
@@ -299,12 +299,12 @@ TEST_F(PurgeTest, ABlockThatIsStoppedHalfWayStaysTheNextOne) {
     fake::advance_ms(1);
     model.heap().tick();
     ASSERT_LT(dirty(), before);
-    // In order of age: at most one block is half done.
+    // In order of age: at most one slab is half done.
     size_t partly = 0;
     for (size_t i = 0; i < holes.size();) {
       size_t left = 0, count = 0;
-      const uintptr_t block = holes[i] / kBlockBytes;
-      for (; i < holes.size() && holes[i] / kBlockBytes == block; ++i, ++count) {
+      const uintptr_t slab = holes[i] / kSlabBytes;
+      for (; i < holes.size() && holes[i] / kSlabBytes == slab; ++i, ++count) {
         left += fake::written_bytes(holes[i], kPageBytes) != 0;
       }
       partly += left != 0 && left != count;
@@ -314,7 +314,7 @@ TEST_F(PurgeTest, ABlockThatIsStoppedHalfWayStaysTheNextOne) {
 }
 
 TEST_F(PurgeTest, OneTickIsBounded) {
-  for (int i = 0; i < 2000; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);  // 4 GiB
+  for (int i = 0; i < 2000; ++i) model.large(kPagesPerSlab, 1, kSlabBytes);  // 4 GiB
   model.free_all();
   fake::advance_ms(2 * PurgePolicy::kHoldMs);
   const size_t excess = dirty().count;
@@ -322,12 +322,12 @@ TEST_F(PurgeTest, OneTickIsBounded) {
   model.heap().tick();
   model.heap().tick();
   EXPECT_GT(purged(), before);
-  EXPECT_LE(purged() - before, 2 * (2048 + excess / 64 + kPagesPerBlock));
+  EXPECT_LE(purged() - before, 2 * (2048 + excess / 64 + kPagesPerSlab));
 }
 
 TEST_F(PurgeTest, APauseOfDaysDoesNotConfuseTheClock) {
   for (const uint64_t days : {1, 20, 30, 50, 100}) {
-    for (int i = 0; i < 50; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);
+    for (int i = 0; i < 50; ++i) model.large(kPagesPerSlab, 1, kSlabBytes);
     model.free_all();
     fake::advance_ms(days * 24 * 3600 * 1000);
     pass(10'000);
@@ -337,13 +337,13 @@ TEST_F(PurgeTest, APauseOfDaysDoesNotConfuseTheClock) {
 }
 
 TEST_F(PurgeTest, AFreeAfterALongSilenceIsYoung) {
-  for (int i = 0; i < 200; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);
+  for (int i = 0; i < 200; ++i) model.large(kPagesPerSlab, 1, kSlabBytes);
   pass(100);
   fake::advance_ms(60'000);
   for (int i = 0; i < 30; ++i) model.free(model.runs().begin()->first);  // no tick among them
   const uint64_t before = purged();
   model.heap().tick();
-  EXPECT_LE(purged() - before, kCap + kPagesPerBlock) << "as if it had been idle for a minute";
+  EXPECT_LE(purged() - before, kCap + kPagesPerSlab) << "as if it had been idle for a minute";
 }
 
 TEST_F(PurgeTest, HoursOfMixedWorkKeepTheInvariantsAndTheBounds) {

@@ -95,9 +95,9 @@ TEST_P(PageHeapTest, AfterTheLastFreeEveryBlockIsWholeAgain) {
   while (!model.runs().empty()) model.free(model.random_run(random));
   model.check();
   const size_t committed = model.heap().stats().committed_bytes;
-  // Neighbours were joined at once: the same space now holds runs of whole blocks.
-  for (size_t i = 0; i < committed / kBlockBytes; ++i) {
-    ASSERT_NE(model.large(kPagesPerBlock, kPagesPerBlock), 0u);
+  // Neighbours were joined at once: the same space now holds runs of whole slabs.
+  for (size_t i = 0; i < committed / kSlabBytes; ++i) {
+    ASSERT_NE(model.large(kPagesPerSlab, kPagesPerSlab), 0u);
   }
   EXPECT_EQ(model.heap().stats().committed_bytes, committed);
   model.check();
@@ -105,36 +105,36 @@ TEST_P(PageHeapTest, AfterTheLastFreeEveryBlockIsWholeAgain) {
 
 TEST_P(PageHeapTest, RunsOfManyBlocksShareTheTailOfTheLastOne) {
   PageHeapModel model;
-  const uintptr_t big = model.large(2 * kPagesPerBlock + 100);
+  const uintptr_t big = model.large(2 * kPagesPerSlab + 100);
   const uintptr_t small = model.large(50);
-  EXPECT_EQ(small / kBlockBytes, big / kBlockBytes + 2) << "the tail of the third block";
+  EXPECT_EQ(small / kSlabBytes, big / kSlabBytes + 2) << "the tail of the third slab";
   model.check();
   model.free(big);
   model.check();
   model.free(small);
   model.check();
-  EXPECT_NE(model.large(3 * kPagesPerBlock), 0u);
-  EXPECT_EQ(model.heap().stats().committed_bytes, 3 * kBlockBytes);
+  EXPECT_NE(model.large(3 * kPagesPerSlab), 0u);
+  EXPECT_EQ(model.heap().stats().committed_bytes, 3 * kSlabBytes);
 }
 
 TEST_P(PageHeapTest, RunsOfManyBlocksEndInTheFreeBeginningOfAnother) {
   PageHeapModel model;
-  const uintptr_t a = model.large(2 * kPagesPerBlock), b = model.large(kPagesPerBlock);
-  const uintptr_t wall = model.large(kPagesPerBlock);
-  ASSERT_EQ(b, a + 2 * kBlockBytes);
-  ASSERT_EQ(wall, b + kBlockBytes);
+  const uintptr_t a = model.large(2 * kPagesPerSlab), b = model.large(kPagesPerSlab);
+  const uintptr_t wall = model.large(kPagesPerSlab);
+  ASSERT_EQ(b, a + 2 * kSlabBytes);
+  ASSERT_EQ(wall, b + kSlabBytes);
   model.free(b);
-  // The block behind `a`: its second half is used, its first half free.
-  const uintptr_t half = model.large(kPagesPerBlock / 2), other = model.large(kPagesPerBlock / 2);
+  // The slab behind `a`: its second half is used, its first half free.
+  const uintptr_t half = model.large(kPagesPerSlab / 2), other = model.large(kPagesPerSlab / 2);
   ASSERT_EQ(half, b);
   model.free(half);
   model.free(a);
   const uint64_t fresh = model.heap().stats().fresh_pages;
-  EXPECT_EQ(model.large(2 * kPagesPerBlock + kPagesPerBlock / 2), a);
+  EXPECT_EQ(model.large(2 * kPagesPerSlab + kPagesPerSlab / 2), a);
   EXPECT_EQ(model.heap().stats().fresh_pages, fresh);
   model.check();
-  // Shrunk to less than a block it is one block's run.
-  EXPECT_TRUE(model.resize(a, kPagesPerBlock - 1));
+  // Shrunk to less than a slab it is one slab's run.
+  EXPECT_TRUE(model.resize(a, kPagesPerSlab - 1));
   model.free(a);
   model.check();
   model.free(other);
@@ -144,7 +144,7 @@ TEST_P(PageHeapTest, RunsOfManyBlocksEndInTheFreeBeginningOfAnother) {
 
 TEST_P(PageHeapTest, ALongRunLiesWhereTheFewestPagesMustBeBackedAnew) {
   PageHeapModel model;
-  const size_t pages = 3 * kPagesPerBlock;
+  const size_t pages = 3 * kPagesPerSlab;
   // Written to: nothing goes for what already holds memory.
   const uintptr_t low = model.large(pages, 1, pages * kPageBytes), wall1 = model.large(64);
   const uintptr_t high = model.large(pages, 1, pages * kPageBytes), wall2 = model.large(64);
@@ -165,12 +165,12 @@ TEST_P(PageHeapTest, ALongRunLiesWhereTheFewestPagesMustBeBackedAnew) {
   model.check();
 }
 
-// Free pages from the whole block `first` on, and the number of the block behind its stretch.
+// Free pages from the whole slab `first` on, and the number of the slab behind its stretch.
 std::pair<size_t, unsigned> stretch_at(const Region* region, unsigned first) {
   unsigned end = first;
-  while (end < kBlocksPerRegion && region->whole.test(end)) ++end;
-  size_t free = size_t{end - first} * kPagesPerBlock;
-  if (free != 0 && end < kBlocksPerRegion) free += region->blocks[end].free.find_clear(0);
+  while (end < kSlabsPerRegion && region->whole.test(end)) ++end;
+  size_t free = size_t{end - first} * kPagesPerSlab;
+  if (free != 0 && end < kSlabsPerRegion) free += region->slabs[end].free.find_clear(0);
   return {free, end};
 }
 
@@ -180,14 +180,14 @@ std::pair<size_t, size_t> best_place(const std::set<const Region*>& regions, siz
                                      size_t grain) {
   std::pair best{pages + 1, ~size_t{0}};
   for (const Region* region : regions) {
-    for (unsigned first = 0, end; first < kBlocksPerRegion; first = end + 1) {
+    for (unsigned first = 0, end; first < kSlabsPerRegion; first = end + 1) {
       size_t free;
       std::tie(free, end) = stretch_at(region, first);
-      const size_t begin = size_t{first} * kPagesPerBlock;
+      const size_t begin = size_t{first} * kPagesPerSlab;
       for (size_t start = round_up(begin, grain); start + pages <= begin + free; start += grain) {
         size_t fresh = 0;
         for (size_t page = start; page < start + pages; ++page) {
-          fresh += !region->blocks[page / kPagesPerBlock].backed.test(page % kPagesPerBlock);
+          fresh += !region->slabs[page / kPagesPerSlab].backed.test(page % kPagesPerSlab);
         }
         best = std::min(best, std::pair{fresh, free});
       }
@@ -202,13 +202,13 @@ TEST_P(PageHeapTest, NoPlaceForALongRunIsBetterThanTheOneThatItGets) {
   PageHeapModel model;
   std::set<const Region*> regions;
   for (int i = 0; i < 600; ++i) {
-    step(model, random, model.used() < 40 * kPagesPerBlock ? 60 : 30);
+    step(model, random, model.used() < 40 * kPagesPerSlab ? 60 : 30);
     for (const auto& [address, run] : model.runs()) regions.insert(region_at(address));
     if (random.chance(10)) model.heap().purge_all();
-    const size_t pages = kPagesPerBlock + 1 + random.below(3 * kPagesPerBlock);
-    const size_t grain = random.chance(80) ? kPagesPerBlock : 4 * kPagesPerBlock;
+    const size_t pages = kPagesPerSlab + 1 + random.below(3 * kPagesPerSlab);
+    const size_t grain = random.chance(80) ? kPagesPerSlab : 4 * kPagesPerSlab;
     // What is parked joins the bitmaps for it.
-    const uintptr_t first = model.large(kPagesPerBlock + 1);
+    const uintptr_t first = model.large(kPagesPerSlab + 1);
     regions.insert(region_at(first));
     model.free(first);
     const auto [fresh, free] = best_place(regions, pages, grain);
@@ -221,36 +221,36 @@ TEST_P(PageHeapTest, NoPlaceForALongRunIsBetterThanTheOneThatItGets) {
     ASSERT_EQ(taken, fresh) << pages << " pages";
     if (fresh == 0 && regions.size() > 1) continue;  // of the first region that has one
     const Region* const region = region_at(run);
-    unsigned block = Region::page_of(run).index / kPagesPerBlock;
-    while (block != 0 && region->whole.test(block - 1)) --block;
-    ASSERT_EQ(stretch_at(region, block).first, free) << pages << " pages";
+    unsigned slab = Region::page_of(run).index / kPagesPerSlab;
+    while (slab != 0 && region->whole.test(slab - 1)) --slab;
+    ASSERT_EQ(stretch_at(region, slab).first, free) << pages << " pages";
   }
   model.check();
 }
 
 TEST_P(PageHeapTest, ALongRunEndsInABackedBeginningRatherThanLieInFreshBlocksAlone) {
   PageHeapModel model;
-  const uintptr_t whole = model.large(4 * kPagesPerBlock);
-  const uintptr_t half = model.large(kPagesPerBlock / 2), other = model.large(kPagesPerBlock / 2);
-  ASSERT_EQ(half, whole + 4 * kBlockBytes);
-  ASSERT_EQ(other, half + kBlockBytes / 2);
+  const uintptr_t whole = model.large(4 * kPagesPerSlab);
+  const uintptr_t half = model.large(kPagesPerSlab / 2), other = model.large(kPagesPerSlab / 2);
+  ASSERT_EQ(half, whole + 4 * kSlabBytes);
+  ASSERT_EQ(other, half + kSlabBytes / 2);
   model.free(whole);
-  ASSERT_GE(model.heap().purge_all().count, 4 * kPagesPerBlock);
+  ASSERT_GE(model.heap().purge_all().count, 4 * kPagesPerSlab);
   model.free(half);
   const uint64_t fresh = model.heap().stats().fresh_pages;
-  EXPECT_EQ(model.large(kPagesPerBlock + kPagesPerBlock / 2), whole + 3 * kBlockBytes);
-  EXPECT_EQ(model.heap().stats().fresh_pages, fresh + kPagesPerBlock);
+  EXPECT_EQ(model.large(kPagesPerSlab + kPagesPerSlab / 2), whole + 3 * kSlabBytes);
+  EXPECT_EQ(model.heap().stats().fresh_pages, fresh + kPagesPerSlab);
   model.check();
 }
 
 TEST_P(PageHeapTest, ALongRunIsFoundByFewLooksHoweverMuchIsFree) {
   PageHeapModel model;
   std::vector<uintptr_t> runs;
-  for (int i = 0; i < 400; ++i) runs.push_back(model.large(kPagesPerBlock));
+  for (int i = 0; i < 400; ++i) runs.push_back(model.large(kPagesPerSlab));
   for (size_t i = 0; i < runs.size(); ++i) {
     if (i % 50 != 49) model.free(runs[i]);
   }
-  const size_t pages = kPagesPerBlock + kPagesPerBlock / 2;
+  const size_t pages = kPagesPerSlab + kPagesPerSlab / 2;
   // All that is free is backed.
   model.free(model.large(pages));
   EXPECT_LE(model.heap().places_looked_at(), 2u);
@@ -259,8 +259,8 @@ TEST_P(PageHeapTest, ALongRunIsFoundByFewLooksHoweverMuchIsFree) {
   const uintptr_t low = model.large(pages);
   EXPECT_LE(model.heap().places_looked_at(), 2u);
   // A little is: where it is, and once for all the others.
-  const uintptr_t next = model.large(8 * kPagesPerBlock);
-  const uintptr_t far = model.large(8 * kPagesPerBlock);
+  const uintptr_t next = model.large(8 * kPagesPerSlab);
+  const uintptr_t far = model.large(8 * kPagesPerSlab);
   model.free(far);
   const uint64_t fresh = model.heap().stats().fresh_pages;
   const uintptr_t again = model.large(pages);
@@ -336,10 +336,10 @@ TEST_P(PageHeapTest, TheSmallestHoleThatFitsIsFilled) {
 TEST_P(PageHeapTest, SpansAndLargeRunsLiveInDifferentBlocks) {
   PageHeapModel model;
   const uintptr_t span = model.span(4), large = model.large(4);
-  EXPECT_NE(span / kBlockBytes, large / kBlockBytes);
+  EXPECT_NE(span / kSlabBytes, large / kSlabBytes);
   for (int i = 0; i < 50; ++i) {
-    EXPECT_EQ(model.span(4) / kBlockBytes, span / kBlockBytes);
-    EXPECT_EQ(model.large(4) / kBlockBytes, large / kBlockBytes);
+    EXPECT_EQ(model.span(4) / kSlabBytes, span / kSlabBytes);
+    EXPECT_EQ(model.large(4) / kSlabBytes, large / kSlabBytes);
   }
 }
 
@@ -352,30 +352,30 @@ TEST_P(PageHeapTest, ARunGrowsWhereItStandsOnlyIntoFreePages) {
   EXPECT_FALSE(model.resize(a, 101));
   EXPECT_EQ(model.runs().at(a).span->large.pages, 100u);
   model.free(b);
-  EXPECT_TRUE(model.resize(a, kPagesPerBlock)) << "to the end of its block";
+  EXPECT_TRUE(model.resize(a, kPagesPerSlab)) << "to the end of its slab";
   model.check();
 }
 
 TEST_P(PageHeapTest, ARunThatBeginsABlockGrowsIntoThoseBehindIt) {
   PageHeapModel model;
   const uintptr_t a = model.large(10);
-  ASSERT_EQ(a % kBlockBytes, 0u);
-  for (size_t pages = 10; pages <= 10 * kPagesPerBlock; pages += 300) {
+  ASSERT_EQ(a % kSlabBytes, 0u);
+  for (size_t pages = 10; pages <= 10 * kPagesPerSlab; pages += 300) {
     EXPECT_TRUE(model.resize(a, pages)) << "and the heap's memory becomes longer";
     model.check();
   }
-  EXPECT_TRUE(model.resize(a, 10 * kPagesPerBlock));
+  EXPECT_TRUE(model.resize(a, 10 * kPagesPerSlab));
   const uintptr_t behind = model.large(10);
-  ASSERT_EQ(behind, a + 10 * kBlockBytes);
-  EXPECT_FALSE(model.resize(a, 10 * kPagesPerBlock + 1));
+  ASSERT_EQ(behind, a + 10 * kSlabBytes);
+  EXPECT_FALSE(model.resize(a, 10 * kPagesPerSlab + 1));
   model.check();
-  EXPECT_TRUE(model.resize(a, 2 * kPagesPerBlock + 7));
-  const uintptr_t between = model.large(10 * kPagesPerBlock, 1, kPageBytes);
-  EXPECT_TRUE(model.resize(a, 10 * kPagesPerBlock - 1)) << "all that it gave back";
-  EXPECT_FALSE(model.resize(a, 11 * kPagesPerBlock)) << "a block in use lies in the way";
+  EXPECT_TRUE(model.resize(a, 2 * kPagesPerSlab + 7));
+  const uintptr_t between = model.large(10 * kPagesPerSlab, 1, kPageBytes);
+  EXPECT_TRUE(model.resize(a, 10 * kPagesPerSlab - 1)) << "all that it gave back";
+  EXPECT_FALSE(model.resize(a, 11 * kPagesPerSlab)) << "a slab in use lies in the way";
   model.check();
   model.free(behind);
-  EXPECT_TRUE(model.resize(a, 10 * kPagesPerBlock + 1));
+  EXPECT_TRUE(model.resize(a, 10 * kPagesPerSlab + 1));
   model.check();
   model.free(between);
   model.free_all();
@@ -384,20 +384,20 @@ TEST_P(PageHeapTest, ARunThatBeginsABlockGrowsIntoThoseBehindIt) {
 
 TEST_P(PageHeapTest, ARunGrowsIntoTheFreeBeginningOfABlockInUse) {
   PageHeapModel model;
-  const uintptr_t a = model.large(kPagesPerBlock);
+  const uintptr_t a = model.large(kPagesPerSlab);
   const uintptr_t first = model.large(20), second = model.large(20);
-  ASSERT_EQ(first, a + kBlockBytes);
+  ASSERT_EQ(first, a + kSlabBytes);
   ASSERT_EQ(second, first + 20 * kPageBytes);
   model.free(first);
-  EXPECT_FALSE(model.resize(a, kPagesPerBlock + 21));
-  EXPECT_TRUE(model.resize(a, kPagesPerBlock + 20));
+  EXPECT_FALSE(model.resize(a, kPagesPerSlab + 21));
+  EXPECT_TRUE(model.resize(a, kPagesPerSlab + 20));
   model.check();
   model.free(second);
   model.check();
 }
 
 TEST_P(PageHeapTest, ARunInsideABlockStaysInIt) {
-  // Else it might shrink to one that lies in two blocks, and is short enough to be parked or kept.
+  // Else it might shrink to one that lies in two slabs, and is short enough to be parked or kept.
   PageHeapModel model;
   const uintptr_t first = model.large(12), a = model.large(500);
   ASSERT_EQ(a, first + 12 * kPageBytes);
@@ -420,11 +420,11 @@ TEST_P(PageHeapTest, ARunAtItsRegionsEndDoesNotGrow) {
 
 TEST_P(PageHeapTest, AShrunkRunGivesItsTailBackAcrossBlocks) {
   PageHeapModel model;
-  const uintptr_t a = model.large(5 * kPagesPerBlock, 1, 5 * kBlockBytes);
+  const uintptr_t a = model.large(5 * kPagesPerSlab, 1, 5 * kSlabBytes);
   EXPECT_TRUE(model.resize(a, 10));
   model.check();
-  EXPECT_EQ(model.heap().stats().dirty.count, 5 * kPagesPerBlock - 10);
-  EXPECT_EQ(model.large(4 * kPagesPerBlock), a + kBlockBytes);
+  EXPECT_EQ(model.heap().stats().dirty.count, 5 * kPagesPerSlab - 10);
+  EXPECT_EQ(model.large(4 * kPagesPerSlab), a + kSlabBytes);
   model.check();
 }
 
@@ -454,7 +454,7 @@ TEST_P(PageHeapTest, PurgeAllLeavesNothingDirtyAndNothingResident) {
   }
   model.free_all();
   model.heap().purge_all();
-  EXPECT_EQ(model.heap().stats().dirty.count, 0u) << "whole blocks can go whatever the page size";
+  EXPECT_EQ(model.heap().stats().dirty.count, 0u) << "whole slabs can go whatever the page size";
   EXPECT_EQ(fake::resident_bytes(), 0u);
 }
 
@@ -497,12 +497,12 @@ TEST_P(PageHeapTest, ManyRegionsServeManyGibibytes) {
 }
 
 TEST_P(PageHeapTest, SpaceIsCommittedInStepsThatFollowUse) {
-  if (os::kChargesCommit) GTEST_SKIP() << "where commit is charged: a block at a time";
+  if (os::kChargesCommit) GTEST_SKIP() << "where commit is charged: a slab at a time";
   PageHeapModel model;
   model.span(1);
-  EXPECT_EQ(model.heap().stats().committed_bytes, kBlockBytes) << "a small program commits little";
-  while (model.used() < 100 * kPagesPerBlock) model.large(kPagesPerBlock);
-  EXPECT_LE(model.heap().stats().committed_bytes, 120 * kBlockBytes);
+  EXPECT_EQ(model.heap().stats().committed_bytes, kSlabBytes) << "a small program commits little";
+  while (model.used() < 100 * kPagesPerSlab) model.large(kPagesPerSlab);
+  EXPECT_LE(model.heap().stats().committed_bytes, 120 * kSlabBytes);
   EXPECT_LE(fake::calls(fake::Call::kCommit), 80u);
 }
 

@@ -89,11 +89,11 @@ TEST_F(ParkedRunsTest, AShorterRequestTakesTheFirstPagesOfTheShortestThatHoldsIt
 }
 
 TEST_F(ParkedRunsTest, RunsOfTwoBlocksOrTwoKindsDoNotJoin) {
-  const uintptr_t first = model.large(kPagesPerBlock, 1, kBlockBytes);
-  const uintptr_t second = model.large(kPagesPerBlock, 1, kBlockBytes);
+  const uintptr_t first = model.large(kPagesPerSlab, 1, kSlabBytes);
+  const uintptr_t second = model.large(kPagesPerSlab, 1, kSlabBytes);
   model.free(first);
   model.free(second);
-  model.check();  // no parked run is longer than a block
+  model.check();  // no parked run is longer than a slab
   const uintptr_t large = model.large(4), span = model.span(4);
   model.free(large);
   model.free(span);
@@ -151,11 +151,11 @@ TEST_F(ParkedRunsTest, AnotherLengthGetsJoinedRunsBeforeFreshMemory) {
   for (int i = 0; i < 600; ++i) runs.push_back(model.large(16, 1, 16 * kPageBytes));
   const uint64_t fresh = stats().fresh_pages;
   for (const uintptr_t run : runs) model.free(run);
-  // 9,600 pages wait in pieces of 16: half as long, twice as long, and whole blocks come out of
+  // 9,600 pages wait in pieces of 16: half as long, twice as long, and whole slabs come out of
   // them.
   for (int i = 0; i < 100; ++i) model.large(8, 1, 8 * kPageBytes);
   for (int i = 0; i < 100; ++i) model.large(32, 1, 32 * kPageBytes);
-  for (int i = 0; i < 9; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);
+  for (int i = 0; i < 9; ++i) model.large(kPagesPerSlab, 1, kSlabBytes);
   EXPECT_EQ(stats().fresh_pages, fresh);
   model.check();
 }
@@ -272,7 +272,7 @@ TEST_F(WholeSpansTest, AnotherLengthGetsThemJoinedBeforeFreshMemory) {
   for (int i = 0; i < 100; ++i) model.span(24, 1, 24 * kPageBytes);
   model.check();
   batch(100, kSpan);
-  for (int i = 0; i < 9; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);
+  for (int i = 0; i < 9; ++i) model.large(kPagesPerSlab, 1, kSlabBytes);
   EXPECT_EQ(stats().fresh_pages, fresh);
   model.check();
 }
@@ -309,11 +309,11 @@ TEST_F(WholeSpansTest, TrimGivesThemBack) {
   model.check();
 }
 
-// Blocks of which one early span lives: short spans that come then lie in as few of them as hold
+// Slabs of which one early span lives: short spans that come then lie in as few of them as hold
 // them, wherever the freed runs wait meanwhile, so the others become whole when those spans go.
 TEST_F(WholeSpansTest, ShortSpansFillOneBlockAfterTheOther) {
   for (const int ms : {0, 150}) {
-    constexpr size_t kBlocks = 20, kSpansPerBlock = kPagesPerBlock / kSpan;
+    constexpr size_t kBlocks = 20, kSpansPerBlock = kPagesPerSlab / kSpan;
     std::vector<uintptr_t> freed, pins;
     for (size_t i = 0; i < kBlocks * kSpansPerBlock; ++i) {
       (i % kSpansPerBlock == 1 ? pins : freed)
@@ -322,16 +322,16 @@ TEST_F(WholeSpansTest, ShortSpansFillOneBlockAfterTheOther) {
     for (const uintptr_t span : freed) model.free(span);
     pass(ms);
     const uint64_t fresh = stats().fresh_pages;
-    std::set<uintptr_t> blocks;
+    std::set<uintptr_t> slabs;
     std::vector<uintptr_t> shorts;
-    for (size_t i = 0; i < 2 * kPagesPerBlock; ++i) {
+    for (size_t i = 0; i < 2 * kPagesPerSlab; ++i) {
       shorts.push_back(model.span(1 + i % 2, 1, kPageBytes));
-      blocks.insert(shorts.back() / kBlockBytes);
+      slabs.insert(shorts.back() / kSlabBytes);
     }
-    EXPECT_LE(blocks.size(), 5u) << "1,536 pages, 496 a block, and the first may lie where any lay";
+    EXPECT_LE(slabs.size(), 5u) << "1,536 pages, 496 a slab, and the first may lie where any lay";
     model.check();
     for (const uintptr_t span : pins) model.free(span);
-    const uintptr_t large = model.large(4 * kPagesPerBlock, 1, kPageBytes);
+    const uintptr_t large = model.large(4 * kPagesPerSlab, 1, kPageBytes);
     EXPECT_EQ(stats().fresh_pages, fresh) << "and a long run lies in the others";
     model.free(large);
     for (const uintptr_t span : shorts) model.free(span);
@@ -349,13 +349,12 @@ TEST_F(WholeSpansTest, ABlockThatIsFilledMayBecomeWholeOrAnotherKinds) {
     model.heap().purge_all();
     // All whole, and then all of large runs.
     if (round == 1) {
-      for (int i = 0; i < 8; ++i)
-        model.large(kPagesPerBlock / 4, 1, kPagesPerBlock / 4 * kPageBytes);
+      for (int i = 0; i < 8; ++i) model.large(kPagesPerSlab / 4, 1, kPagesPerSlab / 4 * kPageBytes);
     }
     const uintptr_t next = model.span(1, 1, kPageBytes);
     model.check();
     if (round == 0) {
-      EXPECT_EQ(next / kBlockBytes, one / kBlockBytes);
+      EXPECT_EQ(next / kSlabBytes, one / kSlabBytes);
     }
     for (int i = 0; i < 600; ++i) model.span(1 + i % 7, 1, kPageBytes);
     model.check();
@@ -363,17 +362,16 @@ TEST_F(WholeSpansTest, ABlockThatIsFilledMayBecomeWholeOrAnotherKinds) {
   }
 }
 
-// One heap, and as many threads' shards as there are, each with a block of its own.
+// One heap, and as many threads' shards as there are, each with a slab of its own.
 class ShardsTest : public ParkedRunsTest {
  protected:
   void SetUp() override {
     ParkedRunsTest::SetUp();
     for (unsigned s = 0; s < kPageShards; ++s) {
       ASSERT_EQ(heap().join_shard(), s) << "the first that no thread has";
-      most_of_block[s] = large(kPagesPerBlock - kPart, s);
+      most_of_block[s] = large(kPagesPerSlab - kPart, s);
       part_of_block[s] = large(kPart, s);
-      ASSERT_EQ(part_of_block[s]->first_page,
-                most_of_block[s]->first_page + kPagesPerBlock - kPart);
+      ASSERT_EQ(part_of_block[s]->first_page, most_of_block[s]->first_page + kPagesPerSlab - kPart);
     }
     ASSERT_FALSE(heap().wants_ticks());
   }
@@ -433,7 +431,7 @@ TEST_F(ShardsTest, WhatWaitsInAllShardsTogetherIsPurgedOnceItPassesTheFloor) {
     heap().give_run(part_of_block[s]);
   }
   EXPECT_EQ(stats().parked, Pages(kPart * kPageShards));
-  EXPECT_EQ(stats().used, Pages((kPagesPerBlock - kPart) * kPageShards));
+  EXPECT_EQ(stats().used, Pages((kPagesPerSlab - kPart) * kPageShards));
   EXPECT_TRUE(heap().is_valid());
   fake::advance_ms(1000);
   heap().tick();
@@ -444,11 +442,11 @@ TEST_F(ShardsTest, WhatWaitsInAllShardsTogetherIsPurgedOnceItPassesTheFloor) {
 TEST_F(ShardsTest, AllOfThemArePurgedAndServeALongerRequestBeforeTheHeapGrows) {
   for (unsigned s = 0; s < kPageShards; ++s) heap().give_run(part_of_block[s]);
   for (unsigned s = 1; s < kPageShards; ++s) heap().give_run(most_of_block[s]);
-  EXPECT_EQ(heap().purge_all(), Pages(kPageShards * kPagesPerBlock - (kPagesPerBlock - kPart)));
+  EXPECT_EQ(heap().purge_all(), Pages(kPageShards * kPagesPerSlab - (kPagesPerSlab - kPart)));
   EXPECT_EQ(stats().parked, Pages(0));
   EXPECT_TRUE(heap().is_valid());
   const size_t committed = stats().committed_bytes;
-  Span* long_run = large((kPageShards - 1) * kPagesPerBlock, 0);
+  Span* long_run = large((kPageShards - 1) * kPagesPerSlab, 0);
   ASSERT_NE(long_run, nullptr);
   EXPECT_EQ(stats().committed_bytes, committed);
   EXPECT_TRUE(heap().is_valid());
@@ -466,7 +464,7 @@ TEST_F(ShardsImplementation, ABlockOnWhoseRunsOthersLiveBecomesTheirShards) {
     ASSERT_TRUE(heap().is_valid());
     if (take < kTakes) heap().give_run(run);
   }
-  // The other half went with the block, and what is freed in it waits there as well.
+  // The other half went with the slab, and what is freed in it waits there as well.
   const uint64_t before = heap().shard_mutex(kBefore).acquisitions();
   Span* const half = heap().take_run(Pages(kPart / 2), 0, kAfter).first;
   ASSERT_NE(half, nullptr);
@@ -474,11 +472,11 @@ TEST_F(ShardsImplementation, ABlockOnWhoseRunsOthersLiveBecomesTheirShards) {
   heap().give_run(half);
   heap().give_run(most_of_block[kBefore]);
   EXPECT_EQ(heap().shard_mutex(kBefore).acquisitions(), before);
-  EXPECT_EQ(stats().parked, Pages(kPagesPerBlock - kPart / 2));
+  EXPECT_EQ(stats().parked, Pages(kPagesPerSlab - kPart / 2));
   EXPECT_TRUE(heap().is_valid());
 }
 
-// A batch of four runs, one behind the other in a block, as a thread's cache gives it.
+// A batch of four runs, one behind the other in a slab, as a thread's cache gives it.
 class BatchesTest : public ShardsTest {
  protected:
   void SetUp() override {

@@ -188,9 +188,9 @@ TEST(PurgePolicy, WhatWasSpentBeyondTheBudgetIsOwed) {
   while (t < kStart + 60 * kSecond) {
     t += 8;
     if (policy.decide(t, Pages(0), Pages(1'000'000)).young == Pages(0)) continue;
-    policy.spend(Pages(kPagesPerBlock));
-    spent += kPagesPerBlock;
-    ASSERT_LE(spent, kCap + kPagesPerBlock + (t - kStart) * kRate / 1000);
+    policy.spend(Pages(kPagesPerSlab));
+    spent += kPagesPerSlab;
+    ASSERT_LE(spent, kCap + kPagesPerSlab + (t - kStart) * kRate / 1000);
   }
 }
 

@@ -17,7 +17,7 @@ struct Stretch {
 
 std::vector<Stretch> stretches_of(const PageBits& bits) {
   std::vector<Stretch> result;
-  for (unsigned i = 0; i < kPagesPerBlock; ++i) {
+  for (unsigned i = 0; i < kPagesPerSlab; ++i) {
     if (!bits.test(i)) continue;
     if (i == 0 || !bits.test(i - 1)) result.push_back({i, 0});
     ++result.back().length;
@@ -33,9 +33,9 @@ unsigned naive_longest(const PageBits& bits) {
 
 Fit naive_fit(const PageBits& bits, unsigned count, unsigned alignment) {
   Fit fit;
-  unsigned best = kPagesPerBlock + 1;
+  unsigned best = kPagesPerSlab + 1;
   for (const Stretch& s : stretches_of(bits)) {
-    for (unsigned start = 0; start + count <= kPagesPerBlock; start += alignment) {
+    for (unsigned start = 0; start + count <= kPagesPerSlab; start += alignment) {
       if (start < s.first || start + count > s.first + s.length) continue;
       if (s.length < best) {
         best = s.length;
@@ -65,8 +65,8 @@ PageBits random_bits(test::Random& random) {
   PageBits bits{};
   const unsigned average = 1 + random.magnitude(200);
   bool value = random.chance(50);
-  for (unsigned i = 0; i < kPagesPerBlock;) {
-    const unsigned length = std::min(random.magnitude(average), kPagesPerBlock - i);
+  for (unsigned i = 0; i < kPagesPerSlab;) {
+    const unsigned length = std::min(random.magnitude(average), kPagesPerSlab - i);
     if (value) bits.set_range(i, length);
     value = !value;
     i += length;
@@ -76,8 +76,8 @@ PageBits random_bits(test::Random& random) {
 
 TEST(RunSearch, EmptyAndFullBlocksAreSearchedRight) {
   PageBits empty{}, full{};
-  full.set_range(0, kPagesPerBlock);
-  for (unsigned alignment = 1; alignment <= kPagesPerBlock; alignment *= 2) {
+  full.set_range(0, kPagesPerSlab);
+  for (unsigned alignment = 1; alignment <= kPagesPerSlab; alignment *= 2) {
     for (const unsigned count : {1u, 2u, 63u, 64u, 65u, 511u, 512u}) {
       EXPECT_FALSE(best_fit(empty, count, alignment).found);
       expect_same(full, count, alignment);
@@ -106,7 +106,7 @@ TEST(RunSearch, RandomBlocksAgreeWithTheNaiveSearch) {
     const PageBits bits = random_bits(random);
     ASSERT_EQ(longest_run(bits), naive_longest(bits));
     for (int k = 0; k < 4; ++k) {
-      expect_same(bits, random.magnitude(kPagesPerBlock), 1u << random.below(10));
+      expect_same(bits, random.magnitude(kPagesPerSlab), 1u << random.below(10));
       if (testing::Test::HasFatalFailure()) return;
     }
   }
@@ -129,8 +129,8 @@ TEST(RunSearch, BothIsTheIntersection) {
   test::Random random = test::seeded(3);
   LOAM_TRACE_SEED(random);
   const PageBits a = random_bits(random), b = random_bits(random);
-  const PageBits c = Both<kPagesPerBlock>(a, b).copy();
-  for (unsigned i = 0; i < kPagesPerBlock; ++i) ASSERT_EQ(c.test(i), a.test(i) && b.test(i));
+  const PageBits c = Both<kPagesPerSlab>(a, b).copy();
+  for (unsigned i = 0; i < kPagesPerSlab; ++i) ASSERT_EQ(c.test(i), a.test(i) && b.test(i));
 }
 
 }  // namespace

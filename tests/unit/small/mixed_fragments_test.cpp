@@ -27,14 +27,14 @@ class FragmentedPages : public testing::Test {
   void SetUp() override {
     fake::reset();
     std::vector<Span*> spans;
-    for (unsigned i = 0; i < 3 * kPagesPerBlock; ++i) {
+    for (unsigned i = 0; i < 3 * kPagesPerSlab; ++i) {
       spans.push_back(pages->allocate_span({Pages(1), SizeClass(1), kNoClass, 0}));
       ASSERT_NE(spans.back(), nullptr);
     }
     test::use_for_a_while(*pages);
     for (unsigned i = 0; i < spans.size(); i += 2) pages->free(spans[i]);
     fragments = pages->stats().dirty.count;
-    ASSERT_EQ(fragments, 3 * kPagesPerBlock / 2);
+    ASSERT_EQ(fragments, 3 * kPagesPerSlab / 2);
   }
   std::vector<void*> take(size_t bytes, unsigned wanted, MixedHeap::From from) {
     std::vector<void*> out(wanted);

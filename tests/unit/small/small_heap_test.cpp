@@ -114,13 +114,13 @@ TEST_F(SmallHeapTest, BackedPagesInShortRunsAreUsedBeforeFreshOnes) {
     ASSERT_EQ(kSizeClasses[short_class].pages, 1);
     ASSERT_GT(kSizeClasses[long_class].pages, 1);
     std::vector<void*> kept, freed;
-    for (void* block : take(short_class, slots * 3 * kPagesPerBlock)) {
+    for (void* block : take(short_class, slots * 3 * kPagesPerSlab)) {
       ((reinterpret_cast<uintptr_t>(block) / kPageBytes) % 2 == 0 ? freed : kept).push_back(block);
     }
     test::use_for_a_while(*pages);
     give(short_class, freed);
     const PageStats before = pages->stats();
-    ASSERT_GE(before.dirty.count, kPagesPerBlock);
+    ASSERT_GE(before.dirty.count, kPagesPerSlab);
     const std::vector<void*> blocks = take(long_class, 1000);
     ASSERT_EQ(blocks.size(), 1000u);
     const uint64_t fresh = pages->stats().fresh_pages - before.fresh_pages;

@@ -1,9 +1,9 @@
-// The block of pages that short spans fill, one span behind the other, so that other blocks become
+// The slab that short spans fill, one span behind the other, so that other slabs become
 // whole.
 //
-//   | passed . . . . . | next . . . . . |       `next` names a page of the block, or there is no block
+//   | passed . . . . . | next . . . . . |       `next` names a page of the slab, or there is no slab
 //
-// Each page is passed once, even if pages behind it become free again. At its end the block is
+// Each page is passed once, even if pages behind it become free again. At its end the slab is
 // dropped, and begin() names the next one. Only backed pages serve, parked or free in the bitmap.
 //
 // Lock: the page heap's.
@@ -13,18 +13,18 @@
 
 namespace loam {
 
-class FillingBlock {
+class FillingSlab {
  public:
   [[nodiscard]] bool empty() const { return region_ == nullptr; }
   [[nodiscard]] Region* region() const { return region_; }
   [[nodiscard]] PageId next() const { return next_; }
 
-  /// Makes the block of that page the next one to fill, from its beginning on, unless a block is
+  /// Makes the slab of that page the next one to fill, from its beginning on, unless a slab is
   /// being filled.
   LOAM_INLINE void begin(Region* region, PageId page) {
     if (region_ != nullptr) return;
     region_ = region;
-    next_ = PageId(page.index / kPagesPerBlock * kPagesPerBlock);
+    next_ = PageId(page.index / kPagesPerSlab * kPagesPerSlab);
   }
 
   /// Moves next() to the next run of at least `count` backed pages. `*run` is the parked run, or
@@ -45,10 +45,10 @@ class FillingBlock {
   LOAM_NOINLINE bool search(unsigned count, Span** run);
   LOAM_INLINE void move_to(uint32_t page) {
     next_ = PageId(page);
-    if (page % kPagesPerBlock == 0) region_ = nullptr;
+    if (page % kPagesPerSlab == 0) region_ = nullptr;
   }
 
-  Region* region_ = nullptr;  // null: no block
+  Region* region_ = nullptr;  // null: no slab
   PageId next_{};
 };
 

@@ -1,5 +1,5 @@
-// The search for the next run in the block that short spans fill.
-#include "pages/filling_block.h"
+// The search for the next run in the slab that short spans fill.
+#include "pages/filling_slab.h"
 
 #include "pages/run_search.h"
 
@@ -7,23 +7,23 @@ namespace loam {
 
 namespace {
 
-// The most pages that one request passes in the block that short spans fill. Chosen: a pause of a
-// fraction of a microsecond. A request that finds nothing there takes a run of another block.
+// The most pages that one request passes in the slab that short spans fill. Chosen: a pause of a
+// fraction of a microsecond. A request that finds nothing there takes a run of another slab.
 constexpr uint32_t kPassedPerRequest = 64;
 
 }  // namespace
 
-bool FillingBlock::search(unsigned count, Span** run) {
-  const Block* const block = &region_->blocks[next_.index / kPagesPerBlock];
-  const uint32_t begin = next_.index / kPagesPerBlock * kPagesPerBlock;
-  const uint32_t end = begin + kPagesPerBlock;
+bool FillingSlab::search(unsigned count, Span** run) {
+  const Slab* const slab = &region_->slabs[next_.index / kPagesPerSlab];
+  const uint32_t begin = next_.index / kPagesPerSlab * kPagesPerSlab;
+  const uint32_t end = begin + kPagesPerSlab;
   uint32_t page = next_.index;
   const uint32_t stop = page + kPassedPerRequest < end ? page + kPassedPerRequest : end;
-  // The block may have become whole meanwhile, or have changed its kind.
-  if (block->state != BlockState::kActive || block->kind != RunKind::kSpan) page = end;
+  // The slab may have become whole meanwhile, or have changed its kind.
+  if (slab->state != SlabState::kActive || slab->kind != RunKind::kSpan) page = end;
   while (page < stop) {
     const unsigned offset = page - begin;
-    if (!block->free.test(offset)) {
+    if (!slab->free.test(offset)) {
       *run = free_run_at(region_, page, ParkedRuns::kSpansRuns);
       if (*run == nullptr || (*run)->first_page != page) {
         ++page;  // used, or the end of a run that began before the page
@@ -35,7 +35,7 @@ bool FillingBlock::search(unsigned count, Span** run) {
       }
       continue;
     }
-    const auto dirty = dirty_bits(block);
+    const auto dirty = dirty_bits(slab);
     unsigned next = dirty.find_set(offset);
     if (next == offset) {
       next = dirty.find_clear(offset);
@@ -44,7 +44,7 @@ bool FillingBlock::search(unsigned count, Span** run) {
         next_ = PageId(page);
         return true;
       }
-    } else if (const unsigned used = block->free.find_clear(offset); used < next) {
+    } else if (const unsigned used = slab->free.find_clear(offset); used < next) {
       next = used;  // unbacked pages are passed at once
     }
     page = begin + next;

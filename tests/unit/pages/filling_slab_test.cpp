@@ -1,5 +1,5 @@
-// Where the next short span goes: block and parked runs alone, without a page heap.
-#include "pages/filling_block.h"
+// Where the next short span goes: slab and parked runs alone, without a page heap.
+#include "pages/filling_slab.h"
 
 #include <gtest/gtest.h>
 
@@ -11,23 +11,23 @@ namespace {
 
 namespace fake = os::fake;
 
-constexpr uint32_t kFirst = 3 * kPagesPerBlock;
+constexpr uint32_t kFirst = 3 * kPagesPerSlab;
 
-class FillingBlockTest : public testing::Test {
+class FillingSlabTest : public testing::Test {
  protected:
   void SetUp() override {
     fake::reset();
     region_ = add_region(reinterpret_cast<uintptr_t>(os::reserve(kRegionBytes, kRegionBytes)));
     ASSERT_NE(region_, nullptr);
-    block().state = BlockState::kActive;
-    block().kind = RunKind::kSpan;
+    slab().state = SlabState::kActive;
+    slab().kind = RunKind::kSpan;
   }
 
-  [[nodiscard]] Block& block() { return region_->blocks[kFirst / kPagesPerBlock]; }
+  [[nodiscard]] Slab& slab() { return region_->slabs[kFirst / kPagesPerSlab]; }
 
   void make_free(unsigned first, unsigned count, bool backed) {
-    block().free.set_range(first, count);
-    if (backed) block().backed.set_range(first, count);
+    slab().free.set_range(first, count);
+    if (backed) slab().backed.set_range(first, count);
   }
 
   Span* park(unsigned first, unsigned count) {
@@ -38,14 +38,14 @@ class FillingBlockTest : public testing::Test {
     return span;
   }
 
-  /// The place in the block of the next run of that length, which is then passed; -1: none.
+  /// The place in the slab of the next run of that length, which is then passed; -1: none.
   int take(unsigned count) {
     if (!filling_.find(count, &run_)) return -1;
     const uint32_t page = filling_.next().index;
     if (run_ != nullptr) {
       parked_.cut(run_, count, take_span_record(region_));
     } else {
-      block().free.clear_range(page - kFirst, count);
+      slab().free.clear_range(page - kFirst, count);
     }
     filling_.pass(count);
     return static_cast<int>(page - kFirst);
@@ -53,15 +53,15 @@ class FillingBlockTest : public testing::Test {
 
   Region* region_ = nullptr;
   ParkedRuns parked_;
-  FillingBlock filling_;
+  FillingSlab filling_;
   Span* run_ = nullptr;
 };
 
-TEST_F(FillingBlockTest, SpansFollowEachOtherInTheOrderOfPages) {
+TEST_F(FillingSlabTest, SpansFollowEachOtherInTheOrderOfPages) {
   Span* const run = park(10, 8);
   make_free(20, 3, true);
   filling_.begin(region_, PageId(kFirst + 15));
-  EXPECT_EQ(take(3), 10) << "from the block's beginning on";
+  EXPECT_EQ(take(3), 10) << "from the slab's beginning on";
   EXPECT_EQ(run_, run);
   EXPECT_EQ(take(3), 13);
   EXPECT_EQ(take(3), 20) << "two pages of the parked run are left, too few";
@@ -69,7 +69,7 @@ TEST_F(FillingBlockTest, SpansFollowEachOtherInTheOrderOfPages) {
   EXPECT_EQ(run->large.pages, 2u);
 }
 
-TEST_F(FillingBlockTest, APassedPageServesNoMore) {
+TEST_F(FillingSlabTest, APassedPageServesNoMore) {
   make_free(8, 2, true);
   filling_.begin(region_, PageId(kFirst));
   EXPECT_EQ(take(2), 8);
@@ -78,14 +78,14 @@ TEST_F(FillingBlockTest, APassedPageServesNoMore) {
   EXPECT_EQ(take(2), 16);
 }
 
-TEST_F(FillingBlockTest, PagesWithoutMemoryDoNotServe) {
+TEST_F(FillingSlabTest, PagesWithoutMemoryDoNotServe) {
   make_free(0, 32, false);
   make_free(32, 4, true);
   filling_.begin(region_, PageId(kFirst));
   EXPECT_EQ(take(4), 32);
 }
 
-TEST_F(FillingBlockTest, ARequestPassesABoundedNumberOfPages) {
+TEST_F(FillingSlabTest, ARequestPassesABoundedNumberOfPages) {
   make_free(200, 4, true);
   filling_.begin(region_, PageId(kFirst));
   EXPECT_EQ(take(4), -1);
@@ -97,24 +97,24 @@ TEST_F(FillingBlockTest, ARequestPassesABoundedNumberOfPages) {
   EXPECT_EQ(requests, 200 / passed) << "each continues";
 }
 
-TEST_F(FillingBlockTest, AtTheEndThereIsNoBlockUntilOneBegins) {
-  make_free(kPagesPerBlock - 2, 2, true);
+TEST_F(FillingSlabTest, AtTheEndThereIsNoBlockUntilOneBegins) {
+  make_free(kPagesPerSlab - 2, 2, true);
   filling_.begin(region_, PageId(kFirst));
-  filling_.pass(kPagesPerBlock - 8);
+  filling_.pass(kPagesPerSlab - 8);
   filling_.begin(region_, PageId(0));
-  EXPECT_EQ(take(2), int{kPagesPerBlock} - 2) << "the block that is being filled stays";
+  EXPECT_EQ(take(2), int{kPagesPerSlab} - 2) << "the slab that is being filled stays";
   EXPECT_TRUE(filling_.empty());
 
   filling_.begin(region_, PageId(kFirst));
-  filling_.pass(kPagesPerBlock - 8);
+  filling_.pass(kPagesPerSlab - 8);
   EXPECT_EQ(take(2), -1);
   EXPECT_TRUE(filling_.empty()) << "the rest holds nothing";
 }
 
-TEST_F(FillingBlockTest, ABlockThatHasBecomeWholeIsDropped) {
-  make_free(0, kPagesPerBlock, true);
+TEST_F(FillingSlabTest, ABlockThatHasBecomeWholeIsDropped) {
+  make_free(0, kPagesPerSlab, true);
   filling_.begin(region_, PageId(kFirst));
-  block().state = BlockState::kWhole;
+  slab().state = SlabState::kWhole;
   EXPECT_EQ(take(2), -1);
   EXPECT_TRUE(filling_.empty());
 }
