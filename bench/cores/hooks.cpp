@@ -157,6 +157,10 @@ void __tsan_read_range(void* p, unsigned long n) { access(p, n, false, CODE); }
 void __tsan_write_range(void* p, unsigned long n) { access(p, n, true, CODE); }
 void __tsan_vptr_update(void** p, void*) { access(p, sizeof *p, true, CODE); }
 void __tsan_vptr_read(void** p) { access(p, sizeof *p, false, CODE); }
+// clang calls these from version 16 on; the wrapped functions record the access.
+void* __tsan_memcpy(void* to, const void* from, unsigned long n) { return memcpy(to, from, n); }
+void* __tsan_memmove(void* to, const void* from, unsigned long n) { return memmove(to, from, n); }
+void* __tsan_memset(void* to, int value, unsigned long n) { return memset(to, value, n); }
 void __tsan_atomic_thread_fence(int) {}
 void __tsan_atomic_signal_fence(int) {}
 
