@@ -9,7 +9,8 @@
 //!   -> draw (the table on the terminal, Markdown, the HTML report), compare, merge
 //! ```
 //!
-//! `advise` picks an allocator for a trace by its replays. `gate` compares the replay of a trace with a baseline and says what got worse.
+//! `advise` picks an allocator for a trace by its replays. `gate` compares the replay of a trace with a baseline and
+//! says what got worse.
 //!
 //! `replay` makes an experiment of a trace: it prepares what the replayer runs, in passes over the file. `traces`
 //! reports what a trace contains; `pins` reports which blocks keep its sparse pages.
