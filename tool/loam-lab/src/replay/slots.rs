@@ -1,5 +1,5 @@
-//! Numbers for live blocks: each is a place in the replayer's table. Only the thread that had a place uses it again,
-//! after many other places. A reuse therefore seldom makes a thread wait for the free of another thread.
+//! Numbers for live blocks: each is a place in the replayer's table. The thread that had a place uses it again,
+//! but only after many other places. A reuse therefore seldom makes a thread wait for the free of another thread.
 
 use std::collections::{HashMap, VecDeque};
 
