@@ -223,8 +223,8 @@ impl Cells {
         }
     }
 
-    /// Halves the resolution until the cells of all moments fit in the bound. Later, `map()` gives each moment the cells of
-    /// all moments.
+    /// Halves the resolution until the cells of all moments fit in the bound. Later, `map()` gives each moment the
+    /// cells of all moments.
     fn keep_to_bound(&mut self) {
         while self.held > self.most {
             self.shift += 1;
