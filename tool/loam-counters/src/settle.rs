@@ -3,7 +3,7 @@
 //! ```text
 //!  plan     where the records lie            runs of records, side by side or far apart
 //!  pieces   what of them is read             one piece a run where it has no great gaps
-//!  settle   when a copy is taken as it is    lock free, and nobody was there meanwhile
+//!  settle   when a copy is taken as it is    lock free, and no thread took it meanwhile
 //! ```
 //!
 //! A call of the system copies pieces in their order within a microsecond or two. The evidence that a copy is of one

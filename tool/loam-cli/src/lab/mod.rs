@@ -139,8 +139,8 @@ pub fn carry_out(
             ));
             Exit::Signal(signal)
         }
-        // A missing reader may be what interrupted the run, so only here is the error of the table returned. `main` does
-        // not treat a missing reader as a failure.
+        // A missing reader may be what interrupted the run, so only here is the error of the table returned. `main`
+        // does not treat a missing reader as a failure.
         _ => {
             shown?;
             match results.failed().next() {

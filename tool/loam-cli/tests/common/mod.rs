@@ -97,9 +97,8 @@ impl Lab {
     }
 }
 
-/// Writes an executable file. Another process writes it: if this process wrote it, a child that another test starts at
-/// that moment would hold the file open for writing for a while, and a file that is open for writing can not be
-/// executed.
+/// Writes an executable file. Another process writes it. If this process did, a child that another test starts at that
+/// moment would hold the file open for writing for a while. A file that is open for writing can not be executed.
 pub fn executable(path: &Path, text: &str) {
     let mut writer = Command::new("install")
         .args(["-m", "755", "/dev/stdin"])

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! Results
-//!   machine, tool, options        who measured, where, how
+//!   machine, tool, options        the measuring tool, its machine and its options
 //!   experiments[] -> cases[]      what was planned: arguments and allocators of each case
 //!   allocators[]                  identity of each library; the absent ones with their reason
 //!   trials[] -> lines[]           one process each: how it ended and what it printed

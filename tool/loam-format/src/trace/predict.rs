@@ -1,10 +1,9 @@
 //! Guesses where the next block will lie, and numbers the blocks of a chunk. The encoder and the decoder make the same
 //! guesses from the same events, so that a right guess costs only a small number.
 //!
-//! An allocator most likely hands out the block of that size that the same thread freed last (the *lane's* stack),
-//! else the next slot of a span (the lane's last address plus its step), else the memory behind the last block
-//! (glibc's top). A lane is a hash of a thread and a rounded size. If two lanes share a place, the guesses are only
-//! worse.
+//! The next block of a size is most likely the one that the same thread freed last (the *lane's* stack). Otherwise it
+//! is the next slot of a span (the lane's last address plus its step), or lies behind the last block (glibc's top). A
+//! lane is a hash of a thread and a rounded size. If two lanes share a place, the guesses are only worse.
 //!
 //! An address is stored as a code and, for `ABSOLUTE`, a second number:
 //!

@@ -1,8 +1,7 @@
 //! How many pages of each large block were resident, and when. The recorder sees a block while it lives (`Touch`) and
 //! just before its end. The replay needs the first of these figures at the block's beginning. So a first walk writes
-//! the first and last figures into a side file, by number of the block's *stage* (its beginning, each resize), and a
-//! second walk reads that file from start to end. Growth between two looks is a row of another file, in the order of
-//! time.
+//! the first and last figures into a side file, by number of the block's *stage* (its beginning, each resize). A second
+//! walk reads that file from start to end. Growth between two looks is a row of another file, in the order of time.
 //!
 //! If no look saw a block, the replay uses the share of pages of blocks of like size, else all pages.
 

@@ -1,7 +1,18 @@
-//! The contents of a trace. `summary` has figures of a process, `findings` what is wrong with the file, `blocks` the
-//! blocks as rows, `live` live bytes over time, `samples` live bytes at each look, `marks` the program's own marks,
-//! `stacks` the call stacks of sampled blocks, `lives` how long blocks live, and `shapes` what is unusual in their
-//! sizes. Each of them is one walk and needs memory for the live blocks only.
+//! The contents of a trace.
+//!
+//! ```text
+//! summary    figures of a process
+//! findings   what is wrong with the file
+//! blocks     the blocks as rows
+//! live       live bytes over time
+//! samples    live bytes at each look
+//! marks      the program's own marks
+//! stacks     the call stacks of sampled blocks
+//! lives      how long blocks live
+//! shapes     what is unusual in the sizes of blocks
+//! ```
+//!
+//! Each of them is one walk and needs memory for the live blocks only.
 
 pub mod blocks;
 pub mod findings;
