@@ -97,7 +97,7 @@ fn a_recording_of_heaptrack_has_the_stacks_of_its_blocks() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("main"), "{ran:?}");
 
-    // There is about one stack for each so many bytes, and no stack of a much smaller block.
+    // The option sets how many bytes apart the stacks are, on average. Much smaller blocks have none.
     let few = recording("heaptrack-1.4.zst");
     let few = few.to_str().unwrap();
     let ran = loam_in(

@@ -41,7 +41,7 @@ impl<'a> Begun<'a> {
     }
 
     /// Writes the trace. `tool` is the version of the writing tool, `file` the recording's name. `stack_bytes`: if the
-    /// recording has stacks, the trace has the stack of one block for each so many requested bytes, on average.
+    /// recording has stacks, this is the average distance in requested bytes between two blocks with a stack.
     pub fn write<W: Write>(
         mut self,
         tool: &str,

@@ -238,7 +238,7 @@ pub struct AllocatorRecord {
     pub title: String,
     /// Whether it was measured.
     pub measured: bool,
-    /// Its version, as far as it could be told.
+    /// Its version, if it is known.
     pub version: Option<String>,
     /// The shared object that was preloaded.
     pub path: Option<PathBuf>,

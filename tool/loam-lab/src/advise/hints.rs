@@ -143,7 +143,7 @@ pub fn growing(shapes: &Shapes) -> Option<Hint> {
 /// request for it and the longer it stays. A cache that keeps the largest buffer shows this pattern (article 003).
 /// Large blocks that all stay are the program's working data instead.
 pub fn buffers(shapes: &Shapes) -> Option<Hint> {
-    /// So many sizes above the cut-off must show the pattern, each with so many blocks.
+    /// At least this many sizes above the cut-off must show the pattern, each with at least `BLOCKS` blocks.
     const SIZES: usize = 3;
     const BLOCKS: u64 = 4;
     /// The share of large blocks that stay must be this many times that of the small ones.

@@ -1,4 +1,4 @@
-//! The allocators that have a name here. Each has one row.
+//! The allocators that have a name here. Each has one row; a new allocator needs only a new row.
 
 /// Where an allocator comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

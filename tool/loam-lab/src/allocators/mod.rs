@@ -40,7 +40,7 @@ pub struct Allocator {
     pub title: String,
     /// Whether it can be used.
     pub status: Status,
-    /// Its version, as far as it can be told.
+    /// Its version, if it is known.
     pub version: Option<String>,
     /// The shared object; none for the system's.
     pub path: Option<PathBuf>,

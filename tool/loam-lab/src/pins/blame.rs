@@ -213,7 +213,7 @@ fn divide(stratum: &Stratum, estimates: &mut Estimates, squares: &mut HashMap<u3
     }
 }
 
-/// Twice the standard error of a share that is estimated from so many samples.
+/// Twice the standard error of a share that is estimated from `samples` samples.
 fn error_of(share: f64, samples: f64) -> f64 {
     let near = (share * samples + 2.0) / (samples + 4.0);
     2.0 * (near * (1.0 - near) / (samples + 4.0)).sqrt()

@@ -6,7 +6,7 @@
 //! ```text
 //!  blocks   [  a  ][b]      [      c                          ]   [d]
 //!  pages    |    1      |    2      |    3      |    4      |    5      |
-//!  told      1: a b       2: c        3 and 4: c full         5: c d
+//!  reported  1: a b       2: c        3 and 4: c full         5: c d
 //! ```
 
 /// Bytes of a page.
@@ -46,7 +46,7 @@ impl<T> Page<'_, T> {
     }
 }
 
-/// Whether a page with so many live bytes is sparse.
+/// Whether a page with this many live bytes is sparse.
 pub fn is_sparse(live: u64) -> bool {
     live < PAGE / 2
 }
