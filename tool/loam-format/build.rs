@@ -1,4 +1,4 @@
-//! The version of all of Loam stands in `include/loam/loam.h`, as a number; here it becomes text.
+//! The version of all of Loam is in `include/loam/loam.h` as a number. This script makes it a text.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! `loam advise`: a line to copy, "nothing helps", what to change in the program, and no advice from a replay that is not
-//! known to be the program.
+//! `loam advise`: a line to copy, "nothing helps", and changes to the program. A replay that is not known to reproduce
+//! the program gets no advice.
 
 mod common;
 #[path = "common/recorded.rs"]
@@ -10,7 +10,8 @@ use std::path::Path;
 use common::{compile, loam_in, record_orders, root, Ran};
 use serde_json::Value;
 
-/// Of two trials one may be left out as noisy, and one alone has no interval; of three at least two count.
+/// If there were two trials, one of them might be left out as noisy, and a single one has no interval. Of three
+/// trials, at least two count.
 fn advise(folder: &Path, trace: &str, more: &[&str]) -> Ran {
     let ran = loam_in(
         folder,
@@ -34,7 +35,7 @@ fn advice_is_a_line_to_copy_or_that_nothing_helps_or_refused() {
     assert!(ran.out.contains("Nothing helps"), "{ran:?}");
     assert!(ran.out.contains("system (recorded)"), "{ran:?}");
 
-    // Whether time is saved surely depends on the machine; one of the two answers comes.
+    // The machine decides whether the saved time is sure, so one of two answers is expected.
     let ran = advise("system,mine=loam");
     let advised = ran.out.contains("loam run -- ./orders");
     assert!(advised || ran.out.contains("Nothing helps"), "{ran:?}");
@@ -47,13 +48,13 @@ fn advice_is_a_line_to_copy_or_that_nothing_helps_or_refused() {
     assert!(ran.err.contains("no advice is drawn"), "{ran:?}");
 }
 
-/// With a name for each frame: the tests read the stacks.
+/// Compiles with a name for each frame, because the tests read the stacks.
 fn compile_troubles(folder: &Path) {
     let source = root().join("tests/advise/troubles.c");
     compile(&["-O1", "-g"], &source, &folder.join("troubles"));
 }
 
-/// A program of tests/advise, recorded; what `--json` says of it.
+/// Records a program of tests/advise. Returns the output of `--json`.
 fn advice_for(folder: &Path, trouble: &str, recording: &[&str]) -> Value {
     let (trace, program) = (format!("{trouble}.trace"), "./troubles".to_owned());
     let begin = ["record", "--output", &trace];

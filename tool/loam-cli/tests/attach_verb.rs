@@ -1,4 +1,4 @@
-//! `loam record --pid`: a process on Loam that runs already, recorded, left alone, and recorded again.
+//! `loam record --pid`: a running process on Loam is recorded, left alone, and recorded again.
 
 mod common;
 
@@ -11,17 +11,17 @@ use std::process::{Child, Command, Stdio};
 use common::{compile, root, skip, Ran, Talker};
 use loam_format::trace::{Ended, Event, How, Item, Items, Process, Wanted};
 
-/// Threads of the program that allocate all the time.
+/// The number of threads in the program that allocate all the time.
 const THREADS: u64 = 4;
 
-/// A program on Loam that does what it is told.
+/// A program on Loam that obeys orders.
 struct Program {
     talker: Talker,
     dir: tempfile::TempDir,
 }
 
 impl Program {
-    /// None where something has not been built.
+    /// Starts the program; none if something has not been built.
     fn start(arguments: &[&str]) -> Option<Program> {
         let recorder = root().join("build/libloam-record.so");
         let (Some(library), true) = (common::library(), recorder.is_file()) else {
@@ -76,7 +76,7 @@ struct Recording(Child);
 
 impl Recording {
     fn wait_for(&mut self, text: &str) {
-        // A byte at a time: what comes later belongs to the end.
+        // Reads one byte at a time: later output belongs to the end of the recording.
         let error = self.0.stderr.as_mut().unwrap();
         let mut said = Vec::new();
         for byte in std::io::Read::bytes(&mut *error) {
@@ -94,20 +94,20 @@ impl Recording {
     }
 }
 
-/// What a trace says of one process.
+/// The contents of a trace about one process.
 #[derive(Debug, Default)]
 struct Told {
     processes: HashMap<u32, Process>,
     ended: Option<Ended>,
-    /// Blocks that lived before, by size.
+    /// Blocks that lived before recording began, by size.
     existing: HashMap<u64, u64>,
-    /// Of those, the freed ones.
+    /// Of these, the blocks that were freed.
     existing_freed: HashMap<u64, u64>,
-    /// By size: allocated, freed.
+    /// Numbers of allocations and frees, by size.
     sizes: HashMap<u64, (u64, u64)>,
-    /// Events that contradict what is live.
+    /// Events that contradict the live blocks.
     odd: u64,
-    /// Blocks that lived before whose events do not come first.
+    /// Blocks that lived before recording began and whose events do not come first.
     late: u64,
     events: u64,
 }
@@ -120,7 +120,7 @@ fn read(path: &Path) -> Told {
     for item in items.by_ref() {
         let record = match item.unwrap() {
             (stream, Item::Process(process)) => {
-                // The last word on a process counts.
+                // The last description of a process counts.
                 told.processes.insert(stream, process);
                 continue;
             }
@@ -162,7 +162,7 @@ fn read(path: &Path) -> Told {
     told
 }
 
-/// Of blocks of 3,001 bytes: their slots' size.
+/// The count of the blocks of 3,001 bytes, which appear with the size of their slots.
 fn of_old(counts: &HashMap<u64, u64>) -> u64 {
     let old = counts
         .iter()
@@ -191,9 +191,9 @@ fn a_process_is_recorded_left_alone_and_recorded_again() {
         assert_eq!(of_old(&told.existing), 500 - 250 * round);
         assert_eq!(of_old(&told.existing_freed), 250);
         assert_eq!(told.existing.get(&(3 << 20)), Some(&1));
-        // A thread that lost the processor inside a call when recording began may have one call missing.
+        // If a thread lost the processor inside a call when recording began, the recording may lack this one call.
         assert!(told.odd <= THREADS && told.late == 0, "{told:?}");
-        // Nobody records: it goes on.
+        // Without a recording, the program goes on.
         program.order("fork");
     }
     program.quit();
@@ -281,7 +281,7 @@ fn what_is_not_on_loam_is_refused_and_so_is_a_hardened_heap() {
     let ran = record(&sleeping.id().to_string());
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.err.contains("there is no process"), "{ran:?}");
-    // Neither has left a file.
+    // Neither run has left a file.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 
     let mut hardened = Command::new("sh")

@@ -1,4 +1,5 @@
-//! What is no trace, or none that can be read, told by each verb that takes one: what is wrong, where, and what to do.
+//! Files that are no trace, or no readable one. Each verb that takes a trace reports what is wrong, where, and what to
+//! do.
 
 mod common;
 #[path = "common/recorded.rs"]
@@ -13,7 +14,7 @@ use common::{loam_in, Ran};
 use loam_format::trace::{Header, Writer};
 use recorded::Program;
 
-/// The verbs, before the name of the trace and after it.
+/// The verbs: the words before the name of the trace, and those after it.
 const VERBS: [(&[&str], &[&str]); 10] = [
     (&["trace", "info"], &[]),
     (&["trace", "head"], &[]),
@@ -28,9 +29,10 @@ const VERBS: [(&[&str], &[&str]); 10] = [
 ];
 /// Verbs that replay.
 const REPLAYING: [&str; 3] = ["replay", "advise", "gate"];
-/// Verbs that have an answer for a trace without events: its first events, what is wrong with it, a table without rows.
+/// Verbs that have an answer for a trace without events: its first events, what is wrong with it, or a table without
+/// rows.
 const CONTENT: [&str; 3] = ["head", "check", "export"];
-/// Verbs that read a trace once, and so from a pipe too.
+/// Verbs that read a trace once, so that it may come from a pipe.
 const ONCE: [&str; 2] = ["head", "check"];
 
 fn sample(path: &Path) {
@@ -41,7 +43,7 @@ fn sample(path: &Path) {
     program.end();
 }
 
-/// Runs `loam`, which refuses and says all of this.
+/// Runs `loam`, which must refuse with a message that contains all these parts.
 fn refused(dir: &Path, arguments: &[&str], parts: &[&str]) -> Ran {
     let ran = loam_in(dir, arguments);
     assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
@@ -51,7 +53,7 @@ fn refused(dir: &Path, arguments: &[&str], parts: &[&str]) -> Ran {
     ran
 }
 
-/// Runs all verbs on a file that is no good, but for those that are named.
+/// Runs all verbs except the named ones on a bad file.
 fn all_say(dir: &Path, name: &str, parts: &[&str], but: &[&str]) {
     let can_replay = common::replayer().is_some();
     for (before, after) in VERBS {
@@ -162,7 +164,7 @@ fn a_pipe_is_read_once_or_refused() {
     sample(&dir.join("t.trace"));
     let made = Command::new("mkfifo").arg(dir.join("pipe.trace")).status();
     assert!(made.unwrap().success());
-    // It has no writer, so a verb that opened it would wait for one.
+    // The pipe has no writer, so a verb that opened it would wait for one.
     all_say(dir, "pipe.trace", &["a pipe", "write it to a file"], &ONCE);
     for verb in ONCE {
         let mut command = common::loam();
@@ -179,7 +181,7 @@ fn a_pipe_is_read_once_or_refused() {
     }
 }
 
-/// What the recorder is to write to.
+/// Bad outputs of the recorder.
 #[test]
 fn a_recording_that_can_not_be_written_does_not_start_the_program() {
     if common::recorder().is_none() {
@@ -247,7 +249,7 @@ fn a_trace_of_another_architecture_is_read_and_replayed_only_on_pages_like_its_o
     }
 }
 
-/// What an input, or a failure before the first byte, must leave as it is.
+/// An input must not change, and neither must an output if the verb fails before the first byte.
 #[test]
 fn what_is_there_is_not_lost_before_the_first_byte() {
     let temporary = tempfile::tempdir().unwrap();

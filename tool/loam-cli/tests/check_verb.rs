@@ -1,6 +1,6 @@
-//! `loam check` on a program made for each case, with a stand-in for the heap.
+//! `loam check` on a program that is made for each case, with a stand-in for the heap.
 //!
-//! The stand-in hands every call on to the C library and has the heap's symbol, by which it is known.
+//! The stand-in passes every call on to the C library. It has the heap's symbol, so that it is recognised as the heap.
 
 mod common;
 
@@ -30,7 +30,7 @@ void *aligned_alloc(size_t a, size_t n) { return __libc_memalign(a, n); }
 int posix_memalign(void **p, size_t a, size_t n) { *p = __libc_memalign(a, n); return *p ? 0 : ENOMEM; }
 "#;
 
-/// Uses the family, says `ready` and waits for the end of its input.
+/// A program that uses the family, prints `ready` and waits for the end of its input.
 const MAIN: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -68,7 +68,7 @@ VISIBLE void free(void *p) { (void)p; }
 void *use(void) { return malloc(3); }
 "#;
 
-/// A folder with a heap in it, in which programs are made.
+/// A folder with a heap, in which programs are made.
 struct Bench {
     lab: Lab,
     heap: String,
@@ -89,11 +89,11 @@ impl Bench {
         self.lab.path(name).display().to_string()
     }
 
-    /// Compiles; the product's path.
+    /// Compiles a program or library. Returns its path.
     fn make(&self, name: &str, code: &str, options: &[&str]) -> String {
         let source = self.lab.path(&format!("{name}.c"));
         fs::write(&source, code).unwrap();
-        // Behind the source, so that libraries among them serve it.
+        // Libraries come after the source, so that the source's symbols are found in them.
         let before: Vec<&str> = options.iter().copied().filter(|o| !is_library(o)).collect();
         let libraries: Vec<&str> = options.iter().copied().filter(|o| is_library(o)).collect();
         let status = Command::new("cc")
@@ -127,7 +127,7 @@ impl Bench {
         Checked { json, ran }
     }
 
-    /// Starts the program with that `LD_PRELOAD` and checks the process.
+    /// Starts the program with that `LD_PRELOAD`, and checks the process.
     fn check_running(&self, program: &str, preload: &str, arguments: &[&str]) -> Checked {
         let running = Running::start(
             Command::new(program)
@@ -142,7 +142,7 @@ fn is_library(option: &str) -> bool {
     option.starts_with("-l") || option.ends_with(".so") || option.ends_with(".o")
 }
 
-/// What `loam check --json` said.
+/// The output of `loam check --json`.
 struct Checked {
     json: Value,
     ran: Ran,
@@ -175,7 +175,7 @@ impl Checked {
         self
     }
 
-    /// Whose `function` the module of that name uses.
+    /// The provider of the `function` that the module of that name uses.
     fn provider(&self, module: &str, function: &str) -> (String, String) {
         let name = |value: &Value| {
             let path = Path::new(value.as_str().unwrap_or_default());
@@ -196,7 +196,7 @@ impl Checked {
     }
 }
 
-/// A child that says `ready`, and does not outlive its test.
+/// A child that prints `ready`, and that ends with its test.
 struct Running(Child);
 
 impl Running {
@@ -327,7 +327,7 @@ fn another_allocator_that_is_searched_first_keeps_the_heap_out() {
     let own = OWN.replace("VISIBLE", "") + "int main(void) { return !use(); }";
     let program = bench.make("own", &own, &["-rdynamic", "-fno-builtin"]);
     let checked = bench.check(&program);
-    // It brings malloc and free alone, so the C library's calloc is another allocator's as well.
+    // It provides only malloc and free, so the C library's calloc belongs to another allocator too.
     checked.is(
         "not",
         1,
@@ -356,7 +356,8 @@ fn half_an_override_in_front_of_the_heap_is_unsafe() {
     assert_eq!(checked.provider("plain", "malloc").0, "libhalf.so");
 }
 
-/// Has every form and, unlike the stand-in that hands on, the C library's names: as the heap since they end in the program's own.
+/// A heap that has every form and, unlike the stand-in that passes calls on, the C library's names. As in the heap
+/// since it has them, its forms end in the program's own.
 fn heap_with_operators(bench: &Bench, name: &str, more: &str) -> String {
     let operators = "void *_Znwm(unsigned long n) { return malloc(n); } void _ZdlPv(void *p) { free(p); }\n\
                      void *_Znam(unsigned long n) { return malloc(n); } void _ZdaPv(void *p) { free(p); }\n\
@@ -375,7 +376,7 @@ const FAMILY_OF_ITS_OWN: &str = "void *malloc(size_t n) { return 0; } void free(
 
 #[test]
 fn operators_replaced_in_part_are_unsafe_only_where_the_other_forms_end_elsewhere() {
-    // gperftools#1569: new and delete are the program's, the sized delete that its code calls is not.
+    // gperftools#1569: new and delete are the program's, but the sized delete that its code calls is not.
     let bench = Bench::new();
     let old = heap_with_operators(&bench, "libold.so", "");
     let new = heap_with_operators(
@@ -401,10 +402,10 @@ fn operators_replaced_in_part_are_unsafe_only_where_the_other_forms_end_elsewher
     torn.is("partly", 1, &[("torn-operators", "unsafe")]);
     torn.says("one in the heap");
     check(&new, &program).is("taken", 0, &[("own-operators", "note")]);
-    // Without a delete of its own nothing tells whether its blocks have a header.
+    // If the program has no delete of its own, nothing shows whether its blocks have a header.
     let alone = bench.make("alone", &partial.replace("DELETE", ""), &options);
     check(&new, &alone).is("taken", 0, &[("own-operators", "note")]);
-    // A library whose own pair stays inside, with a sized delete that does not.
+    // In this library, its own pair stays inside, but the sized delete does not.
     let library = pair.replace("int main(void)", "int use(void)");
     let inside = bench.library("libinside.so", &library, &["-Wl,-Bsymbolic"]);
     let user = bench.make(
@@ -418,7 +419,7 @@ fn operators_replaced_in_part_are_unsafe_only_where_the_other_forms_end_elsewher
 #[test]
 fn a_library_with_an_allocator_stands_idle_or_keeps_its_own_calls() {
     let bench = Bench::new();
-    /// Name, visibility, options of the linker, severity, exit code, and what is said.
+    /// Name, visibility, options of the linker, severity, exit code, and the message.
     type Case = (
         &'static str,
         &'static str,
@@ -553,7 +554,7 @@ fn a_preload_that_does_not_come_in_is_told_with_the_reason() {
             &[("preload-failed", "fails"), ("opens-namespaces", "note")],
         )
         .says("is for s390");
-    // Somebody else's preload that fails is worth a note.
+    // If a preload of another library fails, that is only a note.
     let both = format!("{}:{absent}", bench.heap);
     bench
         .check_running(&program, &both, &[])
@@ -563,7 +564,7 @@ fn a_preload_that_does_not_come_in_is_told_with_the_reason() {
 #[test]
 fn a_heap_for_one_c_library_does_not_suit_a_program_of_another() {
     let bench = Bench::new();
-    // Never started, so that it need not be there.
+    // The program is never started, so its loader need not exist.
     let musl = "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1";
     let program = bench.make("muslish", PLUGIN_MAIN, &[musl]);
     let checked = bench.check(&program);
@@ -639,7 +640,7 @@ fn raised_privileges_keep_the_preload_out() {
         .check(&raised)
         .is("not", 1, &expected)
         .says("set-user-ID");
-    // The same once more, started by somebody else than it becomes.
+    // The same again, but another user starts it than the one that it becomes.
     fs::set_permissions(bench.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(&raised);
     command.uid(nobody - 1).env("LD_PRELOAD", &bench.heap);

@@ -1,4 +1,5 @@
-//! `loam doctor`: programs that know what they hold, ill programs and healthy ones, on glibc's malloc and on Loam.
+//! `loam doctor`: programs that know their live bytes, faulty programs and healthy ones, on glibc's malloc and on
+//! Loam.
 
 mod common;
 
@@ -68,7 +69,7 @@ impl Patient {
     }
 }
 
-/// The kinds of what was found, in their order.
+/// The kinds of the findings, in their order.
 fn kinds(document: &Value) -> Vec<&str> {
     let findings = document["findings"].as_array().unwrap();
     findings
@@ -77,7 +78,7 @@ fn kinds(document: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Whether this machine's C library is one whose heap can be read; says so if not.
+/// Whether the heap of this machine's C library can be read. Reports a skipped test if not.
 fn can_read_glibc() -> bool {
     let patient = Patient::start(&program("truth"), &["0", "1", "50", "1"], None);
     let (_, document) = patient.diagnosis(&[]);
@@ -113,7 +114,7 @@ fn what_a_glibc_heap_holds_and_what_a_trim_frees_is_read_from_outside() {
         let (_, document) = patient.diagnosis(&[]);
         let heap = &document["evidence"]["heap"];
         let error = heap["live_bytes"].as_f64().unwrap() / held - 1.0;
-        // Beside its blocks the program holds what the C library took for itself: some KiB.
+        // Beside its blocks, the program holds some KiB that the C library allocated for itself.
         assert!(error.abs() < 0.02, "{shape:?}: live {error:+.4}: {heap}");
         assert_eq!(heap["problems"], serde_json::json!([]), "{shape:?}");
         let predicted = heap["trim"]["bytes"].as_f64().unwrap();
@@ -121,7 +122,7 @@ fn what_a_glibc_heap_holds_and_what_a_trim_frees_is_read_from_outside() {
         patient.ask("trim");
         let freed = before - patient.anonymous() as f64;
         let off = (predicted - freed).abs();
-        // A trim's own record keeping, and the page that the answer is printed from.
+        // The bytes of a trim's own records, and of the page from which the answer is printed.
         assert!(
             off <= (0.1 * freed).max(65536.0),
             "{shape:?}: predicted {predicted}, went {freed}"
@@ -129,7 +130,7 @@ fn what_a_glibc_heap_holds_and_what_a_trim_frees_is_read_from_outside() {
     }
 }
 
-/// 1.8 million freed blocks of 64 bytes wait in a fast bin, and a million are followed.
+/// 1.8 million freed blocks of 64 bytes are in a fast bin, and the doctor follows a million of them.
 #[test]
 fn freed_blocks_beyond_those_that_are_followed_do_not_count_as_live() {
     if !can_read_glibc() {
@@ -183,7 +184,7 @@ fn a_look_does_not_make_pages_look_resident_to_the_next_one() {
         assert_eq!(heap["problems"], serde_json::json!([]));
         heap["resident_bytes"].as_u64().unwrap()
     };
-    // A page that was given back and is read all the same would be one of zeros, which counts as resident there.
+    // If the doctor read a purged page, the page would become one of zeros, which counts as resident there.
     let (first, second) = (resident(), resident());
     assert!(second <= first + (64 << 10), "{first}, then {second}");
     let really = patient.anonymous();
@@ -202,7 +203,7 @@ fn a_heap_that_changes_while_it_is_read_is_told_within_five_percent() {
     ] {
         let arguments = [&shape[..], &["churn"]].concat();
         let mut patient = Patient::start(&program("truth"), &arguments, None);
-        // What it holds swings between two looks at it, so the middle of several is compared.
+        // The live bytes vary between two looks, so the test compares the median of several.
         let mut errors: Vec<f64> = (0..5)
             .map(|_| {
                 let before = patient.ask("live") as f64;
@@ -217,8 +218,8 @@ fn a_heap_that_changes_while_it_is_read_is_told_within_five_percent() {
     }
 }
 
-/// What a program is ill of, whether that shows only in time, and what must be found: on glibc and on Loam. What one of
-/// them does not suffer from is empty.
+/// A program's fault, whether it shows only over time, and the findings that must appear on glibc and on Loam. A
+/// finding is empty if that heap does not have the fault.
 const ILL: [(&str, bool, &str, &str); 11] = [
     ("leak", true, "leak", "leak"),
     ("bursts", true, "leak", "leak"),
@@ -233,7 +234,7 @@ const ILL: [(&str, bool, &str, &str); 11] = [
     ("files", false, "outside_heap", "outside_heap"),
 ];
 
-/// Programs without a fault; the first ones are watched.
+/// Programs without a fault. The first ones are watched.
 const WELL: [(&str, bool); 7] = [
     ("churn", true),
     ("breathe", true),
@@ -244,7 +245,7 @@ const WELL: [(&str, bool); 7] = [
     ("small", false),
 ];
 
-/// Examines a patient and answers what was found, in words that a failure shows.
+/// Examines a patient and returns the findings, in words for the message of a failed test.
 fn examined(name: &str, is_watched: bool, preload: Option<&Path>) -> (Option<i32>, Vec<String>) {
     let patient = Patient::start(&program("patients"), &[name, "3"], preload);
     let options: &[&str] = if is_watched { &["--watch", "12"] } else { &[] };
@@ -255,7 +256,7 @@ fn examined(name: &str, is_watched: bool, preload: Option<&Path>) -> (Option<i32
     )
 }
 
-/// All patients on one heap; those that are watched side by side, since they mostly wait.
+/// Examines all patients on one heap. Those that are watched run side by side, since they mostly wait.
 fn ward(
     preload: Option<&Path>,
     expected: impl Fn(&(&'static str, bool, &'static str, &'static str)) -> &'static str,
@@ -275,7 +276,7 @@ fn ward(
         let notes = ["lazily_freed", "untouched", "outside_heap"];
         let is_fault = !kind.is_empty() && !notes.contains(&kind);
         let is_named = kind.is_empty() || found.iter().any(|found| found == kind);
-        // A fault stands first; a note comes without one.
+        // A fault comes first; a note appears only without faults.
         let is_first = !is_fault || found.first().is_some_and(|first| first == kind);
         if !is_named || !is_first || code != Some(i32::from(is_fault)) {
             failures.push(format!(

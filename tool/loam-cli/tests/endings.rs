@@ -1,5 +1,5 @@
-//! How each verb ends from outside: closed terminals, pipes without a reader, every signal that asks for it; and how `loam
-//! top` is suspended. On terminals that are made for the test.
+//! How each verb ends from outside: closed terminals, pipes without a reader, every signal that asks for it. Also how
+//! `loam top` is suspended. The tests make their own terminals.
 //!
 //! Reports: issue 37, B9 (`loam top` spun on a closed terminal and ignored SIGTERM) and B13 (Ctrl-Z did nothing).
 
@@ -22,7 +22,7 @@ use rustix::fs::{fcntl_setfl, OFlags};
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcflow, tcgetattr, tcsetwinsize, Action, LocalModes, Winsize};
 
-/// Ends what hangs; many times what is needed.
+/// A limit for tests that hang; many times the time that is needed.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const ASKING: [Signal; 5] = [
@@ -36,11 +36,11 @@ const ASKING: [Signal; 5] = [
 /// A program on a terminal.
 struct OnTerminal {
     child: Running,
-    /// What the terminal showed.
+    /// The output on the terminal.
     shown: Arc<Mutex<Vec<u8>>>,
-    /// Closed when it is dropped, with the reader's.
+    /// Our side of the terminal. It is closed when this and the reader's copy are dropped.
     master: Option<File>,
-    /// The program's side. While it is open, the terminal's manner can be asked for.
+    /// The program's side. While it is open, the terminal's mode can be read.
     slave: Option<OwnedFd>,
 }
 
@@ -88,7 +88,8 @@ fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
 impl OnTerminal {
     /// `prepare` makes the command what starts it: of a session, of a group, with signals ignored.
     fn start(mut command: Command) -> OnTerminal {
-        // Not to be inherited by what other tests start at this moment: it would stay open there.
+        // The terminal must not be inherited by programs that other tests start at this moment, because they would
+        // keep it open.
         let master =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -120,12 +121,12 @@ impl OnTerminal {
         let master = File::from(master);
         let shown = Arc::new(Mutex::new(Vec::new()));
         let mut reader = master.try_clone().unwrap();
-        // Polls, for a blocked read would keep the terminal open.
+        // The reader polls, because a blocked read would keep the terminal open.
         fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
         let sink = Arc::downgrade(&shown);
         thread::spawn(move || {
             let mut piece = [0; 4096];
-            // Until the terminal is dropped.
+            // The loop ends when the terminal is dropped.
             while let Some(sink) = sink.upgrade() {
                 match reader.read(&mut piece) {
                     Ok(size @ 1..) => sink.lock().unwrap().extend_from_slice(&piece[..size]),
@@ -156,7 +157,7 @@ impl OnTerminal {
         master.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Whether lines are edited by the terminal, as shells want it.
+    /// Whether the terminal edits lines, as shells want it.
     fn is_given_back(&self) -> bool {
         let manner = tcgetattr(self.slave.as_ref().unwrap()).unwrap();
         manner
@@ -164,11 +165,11 @@ impl OnTerminal {
             .contains(LocalModes::ICANON | LocalModes::ECHO)
     }
 
-    /// The window is closed.
+    /// Closes the window.
     fn close(&mut self) {
         self.slave = None;
         self.master = None;
-        // The reader's copy goes when it finds that nobody wants what it reads.
+        // The reader closes its copy when it finds that its buffer is gone.
         self.shown = Arc::default();
     }
 }
@@ -179,7 +180,7 @@ fn top() -> Command {
     command
 }
 
-/// The same command behind another that executes it.
+/// The command, started by another command that executes it.
 fn behind(words: &[&str], command: &Command) -> Command {
     let mut outer = Command::new(words[0]);
     outer.args(&words[1..]);
@@ -203,7 +204,7 @@ const NO_HANGUP: [&str; 4] = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"];
 
 #[test]
 fn top_ends_with_its_terminal_wherever_it_is() {
-    // `?`: in the help. Enter: in a page. `/`: while a name is typed.
+    // The keys open the help (`?`), a page (Enter), and the input of a name (`/`).
     for keys in ["", "?", "\r", "/x"] {
         let mut top = OnTerminal::start(behind(&["setsid", "--ctty"], &top()));
         top.wait_for(FOOTER, 1);
@@ -226,7 +227,7 @@ fn top_ends_with_its_terminal_when_no_signal_says_so() {
 #[test]
 fn every_signal_ends_top_and_gives_the_terminal_back() {
     for signal in ASKING {
-        // A caller that blocks all signals changes nothing.
+        // A caller that blocks all signals makes no difference.
         for words in [&["env"][..], &["env", "--block-signal"]] {
             let mut top = OnTerminal::start(behind(words, &top()));
             top.wait_for(FOOTER, 1);
@@ -249,7 +250,7 @@ fn a_signal_ends_top_while_its_terminal_is_stopped() {
     let mut top = OnTerminal::start(top());
     top.wait_for(FOOTER, 1);
     tcflow(top.slave.as_ref().unwrap(), Action::OOff).unwrap();
-    // The view waits in a write now, or will with its next line.
+    // The view is blocked in a write now, or will be with its next line.
     top.press("?");
     thread::sleep(Duration::from_millis(300));
     top.child.send(Signal::SIGTERM);
@@ -261,7 +262,8 @@ fn a_signal_ends_top_while_its_terminal_is_stopped() {
 fn control_z_and_its_signal_suspend_top_and_it_goes_on_afterwards() {
     for by_key in [true, false] {
         let mut command = top();
-        // A group of its own in this session: somebody is there who could continue it.
+        // The command has a process group of its own in this session, so that another process exists that could
+        // continue it.
         command.process_group(0);
         let mut top = OnTerminal::start(command);
         top.wait_for(FOOTER, 1);
@@ -297,7 +299,7 @@ fn top_draws_anew_after_it_was_stopped_without_being_asked() {
     wait_for("the stop", || top.child.state() == 'T');
     top.child.send(Signal::SIGCONT);
     top.wait_for(FOOTER, drawn + 1);
-    // Where no shell could continue it, it is not stopped at all.
+    // If no shell could continue it, it does not stop at all.
     let mut alone = OnTerminal::start(behind(&["setsid", "--ctty"], &self::top()));
     alone.wait_for(FOOTER, 1);
     let drawn = alone.count(FOOTER);
@@ -306,7 +308,7 @@ fn top_draws_anew_after_it_was_stopped_without_being_asked() {
     assert_ne!(alone.child.state(), 'T');
 }
 
-/// A batch that has printed, and looks again in a day.
+/// A batch that has printed once, and looks again in a day.
 fn batch(words: &[&str]) -> (Running, BufReader<std::process::ChildStdout>) {
     let mut command = common::loam();
     command.args(["top", "--batch", "-d", "86400"]);
@@ -366,7 +368,7 @@ fn every_signal_ends_a_batch_and_an_exporter_unless_the_caller_ignores_it() {
     assert_eq!(batch.end("the end").signal(), Some(15));
 }
 
-/// A lab whose first trial would take an hour, when that runs.
+/// A lab with a first trial that would take an hour.
 fn lab(lab: &Lab, words: &[&str]) -> Command {
     let started = lab.path("started");
     let script = format!(": > {}\nexec sleep 3600", started.display());

@@ -1,5 +1,5 @@
-//! `loam export`: the page, who may reach it, how it ends, and a real Prometheus server that scrapes
-//! it. The server is looked for in PATH and where the tests' set-up unpacks it.
+//! `loam export`: the page, which clients may reach it, how it ends, and a real Prometheus server that scrapes it. The
+//! server is searched in PATH and in the folder of the tests' set-up.
 
 mod common;
 
@@ -122,7 +122,7 @@ fn rules_and_exposition_pass_promtool() {
     assert_eq!(ran.code, Some(0), "{ran:?}\n{page}");
 }
 
-/// Words of a text that name a series of ours.
+/// The words of a text that name one of our series.
 fn series(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'))
         .filter(|word| word.starts_with("loam_"))
@@ -188,7 +188,7 @@ fn a_real_server_scrapes_a_real_program_until_it_ends() {
     });
 }
 
-/// What the dashboard's panels ask, as Grafana asks it of a program of that name.
+/// The queries of the dashboard's panels, as Grafana sends them for a program of that name.
 fn panels(program: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join("docs/monitoring/dashboard.json")).unwrap();
     let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -207,13 +207,13 @@ fn panels(program: &str) -> Vec<String> {
     queries
 }
 
-/// A text as a part of an address.
+/// A text, encoded as a part of an address.
 fn percent(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// The server, and where it answers. A port that was free a moment ago may be another's by now: then it ends at once,
-/// and is started on another.
+/// The server and its address. A port that was free a moment ago may be in use by now. Then the server ends at once
+/// and is started on another port.
 fn serve(program: &Path, folder: &Path) -> (Running, String) {
     for _ in 0..20 {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -238,7 +238,7 @@ fn serve(program: &Path, folder: &Path) -> (Running, String) {
     panic!("the server ends again and again");
 }
 
-/// What is answered; nothing while nobody does, for the server takes a moment to listen.
+/// The answer; empty while there is none, because the server takes a moment to listen.
 fn ask(address: &str, query: &str) -> String {
     try_get(address, query, "*/*").unwrap_or_default()
 }
@@ -254,7 +254,8 @@ fn wait_for(what: &str, is_there: impl Fn() -> bool) {
     }
 }
 
-/// Connections that say nothing, or ask and take nothing. Far more than are served at a time.
+/// Connections that send nothing, or send requests and read nothing. There are far more of them than are served at a
+/// time.
 const IDLE: usize = 300;
 
 #[test]
@@ -270,7 +271,7 @@ fn silent_and_greedy_clients_keep_nobody_out() {
     let greedy: Vec<TcpStream> = (0..IDLE)
         .map(|_| {
             let mut stream = TcpStream::connect(&address).unwrap();
-            // Over and over, and never an answer taken.
+            // The client asks repeatedly and never reads an answer.
             let _ = stream.write_all(
                 "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
                     .repeat(50)

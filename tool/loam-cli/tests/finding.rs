@@ -1,4 +1,4 @@
-//! What `loam top` and `loam stats` know as a program on Loam: the same, whatever its files are called.
+//! `loam top` and `loam stats` recognise the same programs as programs on Loam, whatever the files are called.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn assert_found(what: &str, process: &Running) {
         .lines()
         .find(|line| line.starts_with(&format!("{pid:>7} ")));
     let row = row.unwrap_or_else(|| panic!("{what}: {}", ran.out));
-    // PID, name, resident bytes and their unit, live bytes.
+    // The row has PID, name, resident bytes with their unit, and live bytes.
     let live = row
         .split_whitespace()
         .nth(4)
@@ -79,7 +79,7 @@ fn a_library_of_another_name_deleted_or_stripped_is_found() {
     if strip(&["--strip-all"], &stripped) {
         assert_found("stripped", &settled(sleeping(&stripped)));
     }
-    // Without section headers there is nothing but what the dynamic linker reads.
+    // Without section headers, only the data for the dynamic linker is left.
     let blind = copy(&library, dir.path(), "libblind.so");
     blind_elf(&blind);
     assert_found("without section headers", &settled(sleeping(&blind)));
@@ -101,7 +101,7 @@ fn a_program_whose_main_thread_has_ended_is_alive_to_every_verb() {
     };
     let lab = common::Lab::new();
     let source = lab.path("leaves.c");
-    // Some time passes between the two threads' starts: a process is told from others by its own.
+    // Some time passes between the two threads' starts, because a process is identified by the start of its own.
     std::fs::write(
         &source,
         "#include <pthread.h>\n#include <stdlib.h>\n#include <unistd.h>\n\

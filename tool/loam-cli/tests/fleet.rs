@@ -1,4 +1,4 @@
-//! A dataset of traces, its five questions, and the sweep that replays many traces.
+//! A dataset of traces, the five questions to it, and the sweep that replays many traces.
 
 #[path = "common/clients.rs"]
 mod clients;
@@ -21,7 +21,7 @@ struct Recorded<'a> {
     program: &'a str,
     day: &'a str,
     release: &'a str,
-    /// Blocks of 1,000 bytes that live; as many again are freed by another thread.
+    /// Number of live blocks of 1,000 bytes. Another thread frees as many again.
     blocks: u64,
     /// Resident bytes for each live byte, in percent.
     percent: u64,
@@ -102,14 +102,14 @@ fn record(path: &Path, of: &Recorded) {
     program.end();
 }
 
-/// Puts a trace into `fleet`, with more options.
+/// Exports a trace into `fleet`, with further options.
 fn export(dir: &Path, trace: &str, release: &str, more: &[&str]) {
     let begin = ["trace", "export", trace, "--dataset", "fleet"];
     let ran = loam_in(dir, &[&begin[..], &["--release", release], more].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
-/// Records the fleet and puts it into `fleet`, without replays.
+/// Records the fleet and exports it into `fleet`, without replays.
 fn dataset(dir: &Path) {
     for (number, of) in FLEET.iter().enumerate() {
         let trace = format!("{number}.trace");
@@ -118,8 +118,8 @@ fn dataset(dir: &Path) {
     }
 }
 
-/// Adds replays: real trials, of traces that were made up. Whether a replay is believed is set here, since nothing of a
-/// program that never ran can be reproduced.
+/// Adds replays: real trials of simulated traces. The verdict on each replay is set here, since a simulated program
+/// can not be reproduced.
 fn add_replays(dir: &Path) {
     for (number, of) in FLEET.iter().enumerate().take(2) {
         let (trace, json) = (format!("{number}.trace"), format!("{number}.json"));
@@ -195,7 +195,7 @@ fn a_dataset_lies_by_host_program_and_day() {
             "fleet/processes/host=b%2F2/program=shop/day=2026-11-03",
         ]
     );
-    // A trace that is added again replaces its own files; a table without rows has none.
+    // If a trace is added again, its own files are replaced. A table without rows has no file.
     dataset(dir);
     assert_eq!(files("processes").len(), 5);
     assert_eq!(files("marks").len(), 5);
@@ -249,7 +249,8 @@ fn duckdb_answers_the_five_questions() {
         assert!((value / wanted - 1.0).abs() < 0.02, "{value} {wanted}");
     };
     let programs = &all["1-programs"];
-    // Two shops of 100,000 live bytes and one of 150,000, each with twice as much resident; searches with a little more.
+    // Two shops have 100,000 live bytes and one has 150,000, each with twice as much resident. Searches have a little
+    // more.
     assert_eq!(programs[0]["program"], "shop");
     assert_eq!(programs[0]["processes"], 3);
     close(&programs[0]["wasted_bytes"], 350_000.0);
@@ -343,7 +344,7 @@ fn spark_answers_as_duckdb_does() {
             );
             for (column, value) in row {
                 let same = match (value.as_f64(), other[column].as_f64()) {
-                    // Sums of fractions differ with their order.
+                    // A sum of fractions depends on their order.
                     (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * a.abs().max(b.abs()),
                     _ => *value == other[column],
                 };
@@ -383,7 +384,7 @@ fn a_sweep_under_gnu_parallel_is_merged() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let text = fs::read_to_string(dir.join("results/all.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();
-    // Two traces; of each the two jobs are one table of three allocators.
+    // There are two traces. For each, the two jobs become one table with three allocators.
     assert_eq!(all["experiments"].as_array().unwrap().len(), 2);
     let of = |name: &str, allocator: &str| {
         common::trials(&all)
@@ -400,7 +401,7 @@ fn a_sweep_under_gnu_parallel_is_merged() {
     let page = fs::read_to_string(dir.join("results/all.html")).unwrap();
     assert!(page.contains("replay-2-memory") && page.contains("(search engine)"));
 
-    // What has run is not run again.
+    // A finished trial is not run again.
     let before = fs::metadata(dir.join("results/1.json"))
         .unwrap()
         .modified()

@@ -1,5 +1,5 @@
-//! `loam gate`: the worked example fails with its planted fault and passes without it, against a trace and against a
-//! file; time is judged where it is sound; what can not be compared is refused in words.
+//! `loam gate`: the worked example fails with its planted fault and passes without it, against a trace and
+//! against a file. Time is judged if it is reliable. A comparison that is not possible is refused with a message.
 
 mod common;
 #[path = "common/recorded.rs"]
@@ -26,7 +26,7 @@ fn the_example_fails_with_its_fault_and_passes_without_it() {
     record_orders(dir, "before", &["-O1"]);
     record_orders(dir, "same", &["-O1"]);
     record_orders(dir, "faulty", &["-O1", "-DFORGETS_NOTES"]);
-    // Other tests run beside this one: time is not judged here.
+    // Other tests run at the same time, so time is not judged here.
     let limit = ["--limit", "processor=off", "--trials", "2"];
     let gate = |trace: &str, more: &[&str]| {
         let arguments = [&["gate", trace], more, &limit[..]].concat();
@@ -59,7 +59,7 @@ fn the_example_fails_with_its_fault_and_passes_without_it() {
     );
     assert_eq!(ran.code, Some(1), "{ran:?}");
 
-    // Both answers, one after the other, as a job's summary wants it.
+    // The summary has both answers, one after the other, as a job's summary needs it.
     let summary = fs::read_to_string(dir.join("summary.md")).unwrap();
     assert_eq!(
         summary.matches("### loam gate: FAILED: peak").count(),
@@ -68,7 +68,7 @@ fn the_example_fails_with_its_fault_and_passes_without_it() {
     );
     assert!(summary.contains("| peak |"), "{summary}");
 
-    // A limit of its own lets the same through.
+    // With higher limits the same trace passes.
     let off = ["peak=400%", "average=400%", "end=400%", "faults=400%"];
     let off: Vec<&str> = off.iter().flat_map(|limit| ["--limit", limit]).collect();
     let ran = gate(
@@ -104,7 +104,7 @@ fn time_is_compared_with_a_file_on_the_same_machine_only() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let mut other = baseline(dir, "b.json");
     other["machine"]["cpu"] = "abacus".into();
-    // Ten times as fast, on that machine.
+    // The baseline claims a speed ten times as high, on this machine.
     for key in ["median", "low", "high"] {
         let value = other["figures"]["processor"][key].as_f64().unwrap() / 10.0;
         other["figures"]["processor"][key] = value.into();
@@ -117,7 +117,7 @@ fn time_is_compared_with_a_file_on_the_same_machine_only() {
             .contains("not judged: the baseline's file is from another machine"),
         "{ran:?}"
     );
-    // Two samples are too few to know the error, and that is said.
+    // Two samples are too few to know the error, and the message says so.
     assert!(
         ran.out.contains("error of this replay is not known"),
         "{ran:?}"
@@ -157,7 +157,7 @@ fn what_can_not_be_compared_is_refused() {
         &["--baseline", "t.trace", "--limit", "pek=5%"],
         "peak, average",
     );
-    // Its samples say 77 GiB: the replay is not the program's.
+    // Its samples claim 77 GiB, so the replay does not reproduce the program.
     refused(&["--baseline", "t.trace"], "off from what was recorded");
     let limit = ["--limit", "error=off", "--limit", "processor=off"];
     let believed = [
@@ -168,7 +168,7 @@ fn what_can_not_be_compared_is_refused() {
     assert_eq!(loam_in(dir, &believed).code, Some(0));
 }
 
-/// The document's commands are those that the example's readers copy.
+/// Readers of the example copy the document's commands.
 #[test]
 fn the_example_compiles_without_warnings() {
     let source = common::root().join("examples/gate/orders.c");
@@ -186,7 +186,8 @@ fn the_example_compiles_without_warnings() {
     assert!(status.unwrap().success());
 }
 
-/// The steps of the example's job, in a folder with what the repository has there; what the last one that ran answered.
+/// Runs the steps of the example's job in a folder with the repository's files. Returns the answer of the last step
+/// that ran.
 fn job(folder: &Path, flags: &str) -> (Option<i32>, String) {
     let example = common::root().join("examples/gate");
     for name in ["orders.c", "orders.json"] {
@@ -196,7 +197,7 @@ fn job(folder: &Path, flags: &str) -> (Option<i32>, String) {
     let steps = workflow
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- run: "));
-    // The tool is here already.
+    // The tool is installed already.
     let steps: Vec<&str> = steps.filter(|step| !step.starts_with("pip ")).collect();
     assert_eq!(steps.len(), 3, "{workflow}");
     let tool = Path::new(env!("CARGO_BIN_EXE_loam")).parent().unwrap();

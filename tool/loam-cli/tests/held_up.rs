@@ -1,5 +1,5 @@
-//! Processes that hold up whoever looks at them: their file system has stopped answering
-//! (node_exporter#868). Needs FUSE and the right to mount.
+//! Processes that hold up a look: their file system has stopped answering (node_exporter#868). The tests need FUSE and
+//! the right to mount.
 
 mod common;
 
@@ -17,7 +17,7 @@ struct FileSystem {
 }
 
 impl FileSystem {
-    /// None where the system does not allow it.
+    /// Mounts the file system; none if the system does not allow it.
     fn mount(shown: &Path) -> Option<FileSystem> {
         let dir = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/fuse.c");
@@ -35,13 +35,13 @@ impl FileSystem {
         self.dir.path().join(name)
     }
 
-    /// A process that has mapped the file, and not touched it.
+    /// Starts a process that has mapped the file, and not touched it.
     fn mapping(&self) -> Running {
         let mut held = Command::new(self.path("fuse"));
         ready(held.arg("held").arg(self.path("mount/file"))).unwrap()
     }
 
-    /// From now on nobody answers.
+    /// From now on the server does not answer.
     fn stop(&self) {
         let server = self.server.as_ref().unwrap();
         signal("-STOP", &server.0);
@@ -50,7 +50,7 @@ impl FileSystem {
 
 impl Drop for FileSystem {
     fn drop(&mut self) {
-        // The server's end fails all that waits.
+        // When the server ends, all waiting requests fail.
         self.server = None;
         let unmounted = Command::new("umount")
             .arg("-l")
@@ -69,7 +69,7 @@ fn signal(signal: &str, child: &Child) {
         .success());
 }
 
-/// Starts a program and waits until it says that it is ready; none if it ends instead.
+/// Starts a program and waits until it prints that it is ready; none if it ends instead.
 fn ready(command: &mut Command) -> Option<Running> {
     let mut child = Running(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
@@ -78,7 +78,7 @@ fn ready(command: &mut Command) -> Option<Running> {
     (line == "ready\n").then_some(child)
 }
 
-/// A program on Loam, and one that nobody can look at.
+/// A program on Loam, and one that holds up every look.
 fn one_good_and_one_held_up() -> Option<(FileSystem, Running, Running)> {
     let (Some(good), Some(library)) = (on_loam(), library()) else {
         common::skip("no build/libloam.so (make build, or LOAM_LIBRARY)");
@@ -93,7 +93,7 @@ fn one_good_and_one_held_up() -> Option<(FileSystem, Running, Running)> {
     Some((system, good, held))
 }
 
-/// The line of a page that begins so.
+/// The line of a page with this beginning.
 fn line<'a>(page: &'a str, start: &str) -> Option<&'a str> {
     page.lines().find(|line| line.starts_with(start))
 }
@@ -129,7 +129,7 @@ fn a_scrape_has_the_others_and_counts_the_one_as_unreadable() {
         let line = line(page, &format!("{name} ")).unwrap().to_owned();
         line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
     };
-    // On a busy machine a look may end before everybody was looked at.
+    // On a busy machine a look may end before all processes were looked at.
     let began = Instant::now();
     loop {
         let page = get(&address, "/metrics", "*/*");
@@ -139,7 +139,7 @@ fn a_scrape_has_the_others_and_counts_the_one_as_unreadable() {
         }
         assert!(began.elapsed() < Duration::from_secs(300), "{page}");
     }
-    // It is not waited for again, and a signal ends the exporter all the same.
+    // The exporter does not wait for the process again, and a signal still ends it.
     drop(held);
     signal("-TERM", &exporter.0);
     assert_eq!(exporter.0.wait().unwrap().code(), Some(0));

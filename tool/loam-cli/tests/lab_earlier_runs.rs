@@ -1,5 +1,5 @@
-//! What `loam lab` does to a results file that another run has filled or is filling (hyperfine#529), and
-//! to its trial when it is killed.
+//! What `loam lab` does with a results file that another run has filled or is filling (hyperfine#529), and with its
+//! trial when the lab is killed.
 
 mod common;
 
@@ -19,7 +19,7 @@ const ONE_TRIAL: [&str; 7] = [
     "system",
 ];
 
-/// Starts a run whose trial never ends by itself, and waits until the trial runs.
+/// Starts a run with a trial that never ends by itself, and waits until the trial runs.
 fn endless(lab: &Lab) -> (Child, i32) {
     lab.workload(
         "fake",
@@ -97,7 +97,7 @@ fn a_file_that_another_lab_writes_is_refused_whatever_the_options() {
         assert_eq!(ran.code, Some(2), "{option:?}: {ran:?}");
         assert!(ran.err.contains("another `loam lab`"), "{}", ran.err);
     }
-    // A link to it is the same file.
+    // A link to the file is the same file.
     std::os::unix::fs::symlink("r.json", lab.path("link.json")).unwrap();
     let mut by_link = ONE_TRIAL;
     by_link[2] = "link.json";

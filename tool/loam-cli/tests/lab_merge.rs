@@ -1,4 +1,4 @@
-//! `loam lab merge`: jobs and machines in one file, and what does not belong together.
+//! `loam lab merge`: jobs and machines in one file, and files that can not be merged.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn merge(lab: &Lab, files: &[&str]) -> Ran {
     )
 }
 
-/// Writes a file with something changed in it.
+/// Writes a copy of a file with a change.
 fn change(lab: &Lab, from: &str, to: &str, change: impl FnOnce(&mut Value)) {
     let mut results = lab.results(from);
     change(&mut results);
@@ -83,7 +83,7 @@ fn jobs_of_like_machines_become_one_table_with_all_rounds() {
         "{shown}"
     );
 
-    // The same file is written again, and merged files are merged further.
+    // The same merge gives the same file, and merged files can be merged again.
     let again = merge(&lab, &["a.json", "b.json"]);
     assert_eq!(again.code, Some(2));
     assert!(again.err.contains("--overwrite"), "{again:?}");

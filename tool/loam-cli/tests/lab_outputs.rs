@@ -1,5 +1,5 @@
-//! Where results go: places that can not be written, disks that fill, files that are not ours,
-//! and going on with what is there.
+//! Where results go: places that can not be written, disks that fill up, files that are not ours, and continuing a
+//! run.
 
 mod common;
 
@@ -52,8 +52,7 @@ fn a_place_that_can_not_be_written_is_found_out_before_anything_runs() {
     );
 }
 
-/// Runs a script in a mount namespace of its own with a tiny disk at $1; none where that is not
-/// allowed.
+/// Runs a script in a mount namespace of its own with a tiny disk at $1; none if that is not allowed.
 fn on_tiny_disk(lab: &Lab, script: &str) -> Option<Ran> {
     let disk = lab.path("disk");
     fs::create_dir(&disk).unwrap();
@@ -79,7 +78,7 @@ fn on_tiny_disk(lab: &Lab, script: &str) -> Option<Ran> {
 #[test]
 fn a_disk_that_fills_keeps_the_last_good_file_and_says_where() {
     let lab = Lab::new();
-    // Each trial adds some 8 KiB; the disk holds 48, and two versions while one is replaced.
+    // Each trial adds some 8 KiB. The disk has 48 KiB, and holds two versions while one is replaced.
     let long = "x".repeat(8000);
     lab.workload(
         "fake",
@@ -212,7 +211,7 @@ fn a_results_file_can_be_shown_and_compared_again() {
     };
     run("a.json", "system");
     run("b.json", "system:RATE=3000");
-    // The label is all that tells them apart; `compare` goes by labels.
+    // Only the label distinguishes them; `compare` uses labels.
     let text = fs::read_to_string(lab.path("b.json")).unwrap();
     fs::write(
         lab.path("b.json"),

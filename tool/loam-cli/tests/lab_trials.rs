@@ -1,4 +1,4 @@
-//! Trials that go well, and every way in which one can go wrong.
+//! Trials that succeed, and every way in which one can fail.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn a_good_run_leaves_a_table_a_results_file_and_a_report() {
         assert_eq!(trial["status"], "ok");
         assert_eq!(trial["lines"].as_array().unwrap().len(), 5);
         assert_eq!(trial["lines"][1]["novel"], 7, "unknown keys are kept");
-        // `traced` if the process was over before it could be looked at.
+        // `traced` if the process ended before it could be inspected.
         assert_eq!(trial["preload"] == "none", trial["allocator"] == "system");
     }
     let page = std::fs::read_to_string(lab.path("r.html")).unwrap();
@@ -80,12 +80,13 @@ fn a_trial_that_goes_wrong_is_recorded_and_the_others_go_on() {
     for (status, script, said) in cases {
         let lab = Lab::new();
         let library = lab.allocator("other");
-        // Only under the second allocator does it go wrong.
+        // Only the trial under the second allocator fails.
         lab.workload(
             "fake",
             &format!("case $LD_PRELOAD in *other*) {script};; esac\n{GOOD}"),
         );
-        // Whose time is not to end has plenty, whatever else the machine does; the other cannot do without one.
+        // A trial that must not time out gets plenty of time, because the machine may be busy. The other one needs a
+        // short limit.
         let timeout = if status == "timed-out" { "5" } else { "600" };
         let ran = lab.compare(&library, &["--trials", "1", "--timeout", timeout]);
         assert_eq!(ran.code, Some(1), "{status}: {ran:?}");
@@ -131,7 +132,7 @@ fn what_takes_too_long_is_run_once() {
 #[test]
 fn a_library_that_does_not_load_is_a_failed_trial_with_the_loaders_reason() {
     let lab = Lab::new();
-    // Exports malloc, so it passes the inspection, and needs a symbol that nobody has.
+    // The library exports malloc, so it passes the inspection, but it needs a symbol that does not exist.
     let source = lab.path("broken.c");
     let code = "extern int loam_no_such_symbol; void *malloc(unsigned long n) {\n\
                 return (void *)(n + (unsigned long)&loam_no_such_symbol); }";
@@ -153,7 +154,7 @@ fn a_library_that_does_not_load_is_a_failed_trial_with_the_loaders_reason() {
 fn a_workload_that_sheds_its_preload_is_not_measured_as_if_it_had_it() {
     let lab = Lab::new();
     let library = lab.allocator("other");
-    // It stays until it has been looked at, and is ended then.
+    // The process stays until it has been inspected, and is then ended.
     lab.workload(
         "fake",
         &format!("[ $LD_PRELOAD ] && LD_PRELOAD= exec \"$0\"\n{GOOD}\nsleep 600"),
@@ -237,7 +238,7 @@ fn settings_reach_the_workload_and_nothing_else_of_the_environment_does() {
     );
 }
 
-/// With programs that stand for those of Windows: `make windows` builds the real ones.
+/// Uses programs that stand in for those of Windows: `make windows` builds the real ones.
 #[test]
 fn programs_for_windows_run_on_four_heaps_and_every_name_says_wine() {
     let lab = Lab::new();
@@ -265,7 +266,7 @@ fn programs_for_windows_run_on_four_heaps_and_every_name_says_wine() {
         );
     }
     assert!(page.contains("Wine 8.0; heap mode 0"));
-    // The two ways to choose an allocator do not meet.
+    // The two options to choose an allocator exclude each other.
     let both = lab.run(&["fake", "--windows", "--allocators", "system"]);
     assert_eq!(both.code, Some(2), "{both:?}");
 }

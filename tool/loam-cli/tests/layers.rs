@@ -1,10 +1,10 @@
-//! The crates of the tool: which may use which, and what each keeps its hands off.
-//! `docs/architecture.md` has the picture.
+//! The crates of the tool: which crates each may use, and which calls it must not make. `docs/architecture.md` has the
+//! picture.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the bottom up: a crate, and those of ours that it may use.
+/// The crates from the bottom up, each with those of our crates that it may use.
 const CRATES: [(&str, &[&str]); 6] = [
     ("loam-format", &[]),
     ("loam-process", &["loam-format"]),
@@ -27,7 +27,7 @@ fn tool() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Names under a heading of a manifest; no heading, no names.
+/// The names under a heading of a manifest; empty if there is no such heading.
 fn names(manifest: &Path, heading: &str) -> Vec<String> {
     let text = fs::read_to_string(manifest).unwrap();
     let table: toml::Table = text.parse().unwrap();
@@ -35,7 +35,7 @@ fn names(manifest: &Path, heading: &str) -> Vec<String> {
     found.map_or_else(Vec::new, |names| names.keys().cloned().collect())
 }
 
-/// Files of a crate with their text, but for what is compiled for tests only.
+/// The files of a crate with their text, without the parts that are compiled only for tests.
 fn sources(name: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![tool().join(name).join("src")];
@@ -59,7 +59,7 @@ fn sources(name: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Lines of code of a crate with one of these in them, comments left out.
+/// The lines of code in a crate that contain one of these texts, without comments.
 fn lines_with(name: &str, wanted: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for (path, text) in sources(name) {
@@ -112,7 +112,7 @@ fn formats_and_reports_do_not_touch_the_system() {
         "std::process",
         "std::thread",
         "std::time",
-        // `Read` and `Write` that are handed in touch nothing; a stream or a file would.
+        // A `Read` or `Write` that is passed in is allowed; opening a stream or a file is not.
         "io::stdin",
         "io::stdout",
     ];
@@ -169,7 +169,7 @@ fn counters_are_named_by_the_generated_constants() {
     }
 }
 
-/// Two calls of the system that no library has (decision 102).
+/// Two calls of the system that no library offers (decision 102).
 #[test]
 fn only_the_queries_have_unsafe_code() {
     for (name, _) in CRATES {

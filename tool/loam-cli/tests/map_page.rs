@@ -1,4 +1,4 @@
-//! `loam map`: its page in headless Chromium, of a small trace and of a heap of 4 GiB.
+//! `loam map`: its page in headless Chromium, for a small trace and for a heap of 4 GiB.
 
 mod common;
 #[path = "common/recorded.rs"]
@@ -12,7 +12,7 @@ use common::{loam, skip, Ran};
 use recorded::{Block, Program, PAGE};
 use serde_json::{json, Value};
 
-/// Uses the page and writes down what it finds.
+/// A script that uses the page and records what it finds.
 const PROBE: &str = r#"<script>
   const probe = () => {
     const { map, count, state, zoom, select, move } = loamMap;
@@ -77,7 +77,7 @@ fn map(folder: &Path) -> String {
     fs::read_to_string(folder.join("t-map.html")).unwrap()
 }
 
-/// A program that fills so many pages and then frees most: of each eighth page a small block stays.
+/// A program that fills this many pages and then frees most blocks: in each eighth page a small block stays.
 fn fill(path: &Path, pages: u64) {
     let mut program = Program::record(path);
     program.step = 1_000_000;
@@ -153,7 +153,7 @@ fn a_heap_of_4_gib_has_a_page_as_small_as_any() {
     let folder = tempfile::tempdir().unwrap();
     fill(&folder.path().join("t.trace"), 1 << 20);
     let page = map(folder.path());
-    // Chosen: what a mail or a bug report still takes.
+    // Chosen: a mail or a bug report still accepts a file of this size.
     assert!(page.len() < 8 << 20, "{} bytes", page.len());
     let Some(browser) = browser() else {
         skip("no Chromium here, which draws the map (Debian package chromium)");

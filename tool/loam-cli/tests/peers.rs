@@ -1,12 +1,12 @@
-//! `loam run --allocator`: what another allocator tells of itself is found by `stats`, `top`, `export` and `doctor`; what
-//! it does not tell is not there.
+//! `loam run --allocator`: `stats`, `top`, `export` and `doctor` find the figures that another allocator reports.
+//! Figures that it does not report are absent.
 
 mod common;
 
 use common::{compile, export, get, loam, root, skip, Ran, Talker};
 use serde_json::Value;
 
-/// A program that knows what it holds.
+/// A program that knows its live bytes.
 struct Truth {
     talker: Talker,
     _folder: tempfile::TempDir,
@@ -41,7 +41,8 @@ impl Truth {
         serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"))
     }
 
-    /// Its counters, once the helper has asked again after the program was ready: twice in half a second.
+    /// Its counters, once the helper has read them after the program was ready. The helper reads them twice in half a
+    /// second.
     fn counters(&self, is_new: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         for _ in 0..600 {
@@ -55,7 +56,7 @@ impl Truth {
     }
 }
 
-/// The allocators of that kind that are here.
+/// The allocators of that kind on this machine.
 fn here(kinds: &[&str]) -> Vec<String> {
     let ran = Ran::of(loam().arg("allocators").output().unwrap());
     let usable = ran.out.split("\n\n").next().unwrap_or_default();
@@ -90,7 +91,8 @@ fn what_jemalloc_and_tcmalloc_tell_is_what_the_program_holds() {
         let live = truth.live();
         let is_close = |process: &Value| {
             let told = process["live_bytes"].as_f64().unwrap_or(0.0);
-            // The C library and the helper hold some, too; tcmalloc counts what its caches hold as the program's.
+            // The C library and the helper hold some bytes too, and tcmalloc counts blocks in its caches as the
+            // program's.
             (told / live - 1.0).abs() < 0.1
         };
         let found = truth.counters(is_close);
@@ -102,7 +104,7 @@ fn what_jemalloc_and_tcmalloc_tell_is_what_the_program_holds() {
             process["span_free_bytes"].as_u64().unwrap() > 1 << 20,
             "{process}"
         );
-        // Neither counts blocks or locks.
+        // Neither allocator counts blocks or locks.
         for absent in ["live_blocks", "lock_acquisitions", "spans"] {
             assert_eq!(process[absent], Value::Null, "{name}: {absent}");
         }
@@ -113,7 +115,7 @@ fn what_jemalloc_and_tcmalloc_tell_is_what_the_program_holds() {
         let doctor = truth.json(&["doctor", "--json"]);
         let told = doctor["evidence"]["heap"]["live_bytes"].as_f64().unwrap();
         assert!((told / live - 1.0).abs() < 0.1, "{name}: {doctor:#}");
-        // Four of five small blocks are free, here and there.
+        // Four of five small blocks are free, in scattered places.
         assert_eq!(doctor["findings"][0]["kind"], "fragmentation", "{doctor:#}");
 
         let (_exporter, address) = export(&[]);

@@ -1,4 +1,4 @@
-//! `loam pins`: a program that says where its blocks are, recorded and looked at while it runs.
+//! `loam pins` on a program that reports where its blocks are, from its recording and while it runs.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn program(folder: &Path) -> PathBuf {
     product
 }
 
-/// Site, address, size.
+/// Call site, address and size of each block.
 type Said = Vec<(String, u64, u64)>;
 
 fn said(lines: impl Iterator<Item = String>) -> Said {
@@ -40,7 +40,8 @@ fn said(lines: impl Iterator<Item = String>) -> Said {
     lines.map(parts).collect()
 }
 
-/// By site: the free bytes of sparse pages, divided among the blocks of each. All pages that such blocks keep.
+/// By call site: the free bytes of sparse pages, divided among the blocks of each page. Also all pages that such
+/// blocks keep.
 fn truth(said: &Said) -> (BTreeMap<String, f64>, f64) {
     let mut pages: BTreeMap<u64, Vec<(&str, u64)>> = BTreeMap::new();
     for (site, address, size) in said {
@@ -92,7 +93,8 @@ fn number(value: &Value, key: &str) -> u64 {
         .unwrap_or_else(|| panic!("{key}: {value}"))
 }
 
-/// Rows and what is apart from them sum to the free bytes of all pages, which the first walk of the trace counts otherwise.
+/// The rows and the figures beside them sum to the free bytes of all pages. The first walk of the trace counts these
+/// in another way.
 fn adds_up(pins: &Value) {
     let rows = pins["rows"].as_array().unwrap();
     let rows: u64 = rows.iter().map(|row| number(row, "shared_bytes")).sum();
@@ -126,7 +128,7 @@ fn the_stack_whose_blocks_keep_sparse_pages_comes_first_and_within_its_error() {
             let row = rows.iter().find(|row| site(row) == *name).unwrap();
             let (shared, error) = (number(row, "shared_bytes"), number(row, "error_bytes"));
             let off = (shared as f64 - blame).abs();
-            // Each recording of the program draws the same numbers; what else lives is a thousandth.
+            // Each recording of the program draws the same random numbers. All its other live blocks are a thousandth.
             assert!(
                 off < error as f64 + all / 1e3,
                 "{name}: {shared} of {blame} +- {error}"
@@ -149,7 +151,7 @@ fn the_stack_whose_blocks_keep_sparse_pages_comes_first_and_within_its_error() {
     assert!(text.contains("one for each 4.00 KiB requested"), "{text}");
 }
 
-/// The same command on one core: what drains a recording runs there only while the program waits, so rings are often full.
+/// The same command on one core: there the drainer runs only while the program waits, so rings are often full.
 fn on_one_core(command: &Command) -> Command {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let cores = status
@@ -168,7 +170,7 @@ fn on_one_core(command: &Command) -> Command {
     alone
 }
 
-/// The table of stacks, a line for each that has other frames.
+/// The table of stacks, with a line for each stack that has other frames.
 fn stacks(folder: &Path) -> String {
     let mut command = loam();
     command.current_dir(folder).args(["trace", "export"]);
@@ -195,7 +197,7 @@ fn with_all_stacks_known_blame_is_exact_sole_blame_too() {
     let folder = tempfile::tempdir().unwrap();
     let said = record_by(on_one_core(&loam()), folder.path(), "--stacks=1", &[]);
     let (truth, _) = truth(&said);
-    // A stack that was lost has no frame at all.
+    // A lost stack has no frame at all.
     let lost = stacks(folder.path()).lines().filter(is_lost).count();
     assert_eq!(lost, 0);
     let pins = pins(folder.path(), &["t.trace", "--at", "end"]);
@@ -206,7 +208,7 @@ fn with_all_stacks_known_blame_is_exact_sole_blame_too() {
         assert_eq!(number(row, "error_bytes"), 0);
         let blocks = said.iter().filter(|(site, ..)| site == name).count();
         assert_eq!(number(row, "samples"), blocks as u64);
-        // The output's buffer and the like share a page or two.
+        // The output's buffer and similar blocks share a page or two.
         assert!((number(row, "shared_bytes") as f64 - truth[name]).abs() < 3.0 * PAGE as f64);
         let sole = number(row, "sole_bytes");
         assert!(sole > 0 && sole <= number(row, "shared_bytes"), "{row}");
@@ -244,7 +246,7 @@ fn other_ways_to_tell_blocks_apart_are_exact_and_need_no_stacks() {
             adds_up(&pins);
             if at == "end" {
                 let rows = pins["rows"].as_array().unwrap();
-                // How old they are is the machine's; all of them were allocated by one thread and have one size.
+                // Their ages depend on the machine. One thread allocated all of them, and they have one size.
                 let counted = if by == "age" { rows.len() } else { 1 };
                 let blame = rows.iter().take(counted);
                 let blame: u64 = blame.map(|row| number(row, "shared_bytes")).sum();
@@ -255,8 +257,8 @@ fn other_ways_to_tell_blocks_apart_are_exact_and_need_no_stacks() {
     }
 }
 
-/// The case of docs/pins.md: most of the blame is of one function, whose blocks are told by the functions of the program
-/// that led to them, and a pool of their own is the cure.
+/// The case of docs/pins.md: one function has most of the blame. Its blocks are told apart by the program's functions
+/// that led to them, and a pool of their own is the remedy.
 #[test]
 fn the_documents_case_names_the_function_to_change_and_its_cure_helps() {
     if !recorder_is_built() {
@@ -305,7 +307,7 @@ fn the_documents_case_names_the_function_to_change_and_its_cure_helps() {
     assert!(sparse(&apart) * 5 < sparse(&among), "{apart}");
 }
 
-/// A child that does not outlive its test.
+/// A child that ends with its test.
 struct Alive(Child);
 
 impl Drop for Alive {
@@ -350,7 +352,7 @@ fn a_process_on_glibcs_malloc_is_walked_and_its_rows_sum_to_its_resident_pages()
         pages + number(pins, "empty_bytes"),
         number(pins, "resident_bytes")
     );
-    // malloc gives 120 bytes, the program's own count too.
+    // malloc gives 120 bytes, and the program counts as many.
     let (_, all) = truth(&said);
     let first = &pins["rows"][0];
     assert_eq!(number(first, "smallest"), 120, "{first}");

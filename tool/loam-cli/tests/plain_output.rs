@@ -1,5 +1,5 @@
-//! No verb hands a terminal what the terminal would obey or hide: not from its arguments, not from names of files and
-//! processes, not from a results file, not from the environment. Issue 37, B13 and C19.
+//! No verb sends a terminal characters that control it or that it hides. This holds for text from arguments, from
+//! names of files and processes, from a results file and from the environment. Issue 37, B13 and C19.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 
 use common::{Lab, Ran, GOOD};
 
-/// Colours, sets a title, reorders, breaks lines, moves: in seven and in eight bits.
+/// A text that sets colours and a title, reorders and breaks lines, and moves the cursor, in seven and in eight bits.
 const HOSTILE: &str = "x\u{1b}[35my\u{1b}]0;t\u{7}\u{202e}z\u{9b}2J\u{2066}\u{2028}\u{7f}\r\u{8}";
 
 struct Running(Child);
@@ -20,7 +20,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether all that stands there shows itself, our own styles aside.
+/// Whether all characters are visible, apart from our own styles.
 #[track_caller]
 fn assert_plain(text: &str, what: &str) {
     let mut text = text.to_owned();
@@ -46,7 +46,7 @@ fn check(mut command: Command, says: Option<&str>) {
 
 fn loam(arguments: &[&str]) -> Command {
     let mut command = common::loam();
-    // Any shared object will do: nothing is started on it.
+    // Any shared object will do, because no program is started on it.
     command
         .args(arguments)
         .env("LOAM_LIBRARY", env!("CARGO_BIN_EXE_loam"));
@@ -57,7 +57,7 @@ fn loam(arguments: &[&str]) -> Command {
 fn arguments() {
     let half = format!("({HOSTILE}");
     let path = format!("/tmp/{HOSTILE}");
-    // Beside this test runs one whose processes have the name.
+    // The name differs from `HOSTILE`, because another test runs at the same time whose processes have that name.
     let nobody = format!("nobody{HOSTILE}");
     let own = std::process::id().to_string();
     for arguments in [
@@ -136,7 +136,7 @@ fn environments_and_files() {
 fn processes() {
     let place = Lab::new();
     let program = place.path(HOSTILE);
-    // By another process: a child that another test starts meanwhile would hold the file open for writing.
+    // Another process copies the file: a child that another test starts meanwhile would hold it open for writing.
     let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
     assert!(copied.unwrap().success());
     let child = Command::new(&program).arg("600").spawn().unwrap();
@@ -163,7 +163,8 @@ fn results_files() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let text = std::fs::read_to_string(place.path("r.json")).unwrap();
     let hostile = serde_json::to_string(HOSTILE).unwrap();
-    // Every text of the file in turn; most make it unreadable, which is said in plain words too.
+    // Every text of the file is replaced in turn. Most replacements make the file unreadable, and that message must be
+    // plain too.
     let values: serde_json::Value = serde_json::from_str(&text).unwrap();
     let mut texts = Vec::new();
     collect(&values, &mut texts);
@@ -202,7 +203,7 @@ fn collect(value: &serde_json::Value, texts: &mut Vec<String>) {
 fn a_command_that_is_offered_for_copying_is_quoted() {
     let place = Lab::new();
     let program = place.path("server;rm x");
-    // By another process: a child that another test starts meanwhile would hold the file open for writing.
+    // Another process copies the file: a child that another test starts meanwhile would hold it open for writing.
     let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
     assert!(copied.unwrap().success());
     let running = Running(Command::new(&program).arg("600").spawn().unwrap());

@@ -1,5 +1,5 @@
-//! `loam replay`, with traces of simulated programs: what the replayer does is what the trace says, in bounded memory,
-//! and a trace that does not reproduce its program is refused as a source of advice.
+//! `loam replay` with traces of simulated programs: the replayer does what the trace says, in bounded memory. If a
+//! trace does not reproduce its program, it is refused as a source of advice.
 
 mod common;
 #[path = "common/recorded.rs"]
@@ -25,7 +25,7 @@ fn prepared(trace: &Path, folder: &Path, pauses: bool) -> Prepared {
     replay::prepare(&survey, stream, wishes, folder, &Never).unwrap()
 }
 
-/// Runs the replayer alone; its lines.
+/// Runs the replayer alone. Returns its lines.
 fn replayed(program: &Path, arguments: &[&str]) -> Vec<Value> {
     let replayer = replayer().expect("looked for before");
     let output = Command::new(replayer)
@@ -42,8 +42,8 @@ fn replayed(program: &Path, arguments: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// A server: a main thread and workers that hand each other blocks, of every family, some resized, some large and
-/// touched in part. All is random but seeded.
+/// A server: a main thread and workers that pass blocks to each other. The blocks are of every family; some are
+/// resized, some are large and touched in part. All choices are random, with a seed.
 fn server(trace: &Path, workers: u32, steps: u64) -> recorded::Ran {
     let mut program = Program::record(trace);
     program.event(0, Event::ThreadBegins);
@@ -118,7 +118,7 @@ fn the_replayer_does_what_the_trace_says() {
         .map(|point| point["live_bytes"].as_u64().unwrap())
         .max();
     assert_eq!(most, Some(ran.peak), "the peak has a point of its own");
-    // The samples carry what lived, which is what the replayer itself counted.
+    // The samples have the live bytes of the simulation, and the replayer counts them itself.
     let compared: Vec<_> = points
         .iter()
         .filter(|point| !point["recorded_heap_bytes"].is_null())
@@ -143,7 +143,7 @@ fn a_free_waits_for_the_block_that_another_thread_allocates() {
     for thread in 1..=64 {
         program.event(thread, Event::ThreadBegins);
     }
-    // Each block is freed by the next thread, and its place is used again at once.
+    // The next thread frees each block, and its place is used again at once.
     for turn in 0..100_000u32 {
         let block = program.allocate(turn % 65, 64);
         program.free((turn + 1) % 65, block);
@@ -218,13 +218,13 @@ fn pauses_are_kept_when_they_are_asked_for() {
             .map(|point| point["seconds"].as_f64().unwrap())
             .sum::<f64>()
     };
-    // The recording took 0.99 s. No upper limits: the machine may be busy.
+    // The recording took 0.99 s. There are no upper limits, because the machine may be busy.
     assert!(seconds("100") >= 0.95);
     assert!((0.22..0.9).contains(&seconds("400")));
     assert!(seconds("0") < 0.5);
 }
 
-/// What the replay's heap had at each point where the recorder looked.
+/// The size of the replay's heap at each point where the recorder looked.
 fn heaps(lines: &[Value]) -> Vec<u64> {
     let compared = lines
         .iter()
@@ -248,13 +248,13 @@ fn a_large_block_grows_as_it_was_seen_to() {
     let large = program.allocate(1, 64 << 20);
     let mut seen = Vec::new();
     for part in [0, 1, 1, 5, 8] {
-        // Looks with nothing between them are told apart by their time alone.
+        // Only their times distinguish looks without events between them.
         program.time += 1_000_000;
         program.saw(large, pages * part / 8);
         program.sample(Some(1));
         seen.push((64 << 20) * part / 8);
     }
-    // Between the last look and its end another one was touched to the end.
+    // Between the last look and its end, another block was touched completely.
     let small = program.allocate(0, 16 << 20);
     program.saw(small, 16);
     program.time += 1_000_000;
@@ -286,7 +286,7 @@ fn memory_is_asked_back_where_the_program_asked_for_it() {
     let trace = dir.path().join("trim.trace");
     let mut program = Program::record(&trace);
     let blocks: Vec<_> = (0..20_000).map(|_| program.allocate(0, 2_000)).collect();
-    // One in twenty stays and holds the heap's end where it is.
+    // One in twenty blocks stays and keeps the heap from shrinking.
     for (number, block) in blocks.into_iter().enumerate() {
         if number % 20 != 19 {
             program.free(0, block);
@@ -334,10 +334,10 @@ fn a_child_of_fork_frees_what_its_parent_allocated() {
     let lines = replayed(&child.path, &[]);
     let end = lines.last().unwrap();
     let live = end["live_bytes"].as_u64().unwrap();
-    // A quarter of the parent's two thousand, and five hundred of its own.
+    // A quarter of the parent's two thousand blocks, and five hundred of the child's own.
     let expected = 500 * 30_000 + 500 * 20_000;
     assert!((expected..expected + 100_000).contains(&live), "{end}");
-    // The child's looks compare, and what it inherited is in them.
+    // The child's looks are compared, and include the blocks that it inherited.
     let points = lines
         .iter()
         .filter(|line| !line["recorded_heap_bytes"].is_null());
@@ -350,10 +350,10 @@ fn a_child_of_fork_frees_what_its_parent_allocated() {
     assert!(pairs.iter().any(|pair| pair.1 > 55 << 20), "{pairs:?}");
     let last = pairs[pairs.len() - 1];
     assert!(last.0.abs_diff(last.1) < 3 << 20, "{pairs:?}");
-    // Its parent waits with all of its blocks meanwhile, and those looks are not the child's.
+    // Meanwhile the parent waits with all its blocks. Its looks are not the child's.
     let late = &pairs[pairs.len() * 3 / 4..];
     assert!(late.iter().all(|pair| pair.1 < 40 << 20), "{pairs:?}");
-    // The parent's own replay ends with nothing.
+    // The parent's own replay ends without live blocks.
     let folder = dir.path().join("parent");
     std::fs::create_dir(&folder).unwrap();
     let parent = replay::prepare(&survey, 0, Wishes::default(), &folder, &Never).unwrap();
@@ -361,7 +361,7 @@ fn a_child_of_fork_frees_what_its_parent_allocated() {
     assert!(end["live_bytes"].as_u64().unwrap() < 100_000, "{end}");
 }
 
-/// Resident bytes of this process, at most.
+/// The largest resident bytes of this process.
 fn high_water() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -372,7 +372,7 @@ fn high_water() -> u64 {
     kb << 10
 }
 
-/// Alone in its process: the high-water mark is the process's.
+/// This test runs alone in its process, because the high-water mark is the process's.
 #[test]
 fn ten_million_events_are_prepared_and_replayed_in_bounded_memory() {
     if replayer().is_none() {
@@ -381,7 +381,7 @@ fn ten_million_events_are_prepared_and_replayed_in_bounded_memory() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("long.trace");
     if std::env::var_os("LOAM_TEST_ALONE").is_none() {
-        // Again, with this test alone.
+        // Runs this test binary again with this test only.
         let name = "ten_million_events_are_prepared_and_replayed_in_bounded_memory";
         let me = std::env::current_exe().unwrap();
         let output = Command::new(me)
@@ -421,8 +421,8 @@ fn ten_million_events_are_prepared_and_replayed_in_bounded_memory() {
 
 // ---- The check of the replay ----------------------------------------------------------------------------------
 
-/// Threads that each grow and leave an arena behind that others can not use, while large blocks are touched in part:
-/// memory that depends on both.
+/// Threads that grow one after the other, each leaving an arena behind that other threads can not use, while large
+/// blocks are touched in part: the memory depends on both.
 fn stranding_threads(trace: &Path) {
     let mut program = Program::record(trace);
     program.event(0, Event::ThreadBegins);
@@ -432,7 +432,7 @@ fn stranding_threads(trace: &Path) {
     }
     let mut large = Vec::new();
     for worker in 1..=workers {
-        // Each grows in its turn and keeps its last block, so that its arena stays as it is.
+        // Each thread grows in its turn and keeps its last block, so that its arena stays as it is.
         let mut mine: Vec<_> = (0..8_000).map(|_| program.allocate(worker, 400)).collect();
         large.extend((0..4).map(|_| program.allocate(0, 1 << 20)));
         program.sample(Some(1));
@@ -468,8 +468,8 @@ fn error_of(dir: &Path, results: &str) -> Value {
     results["experiments"][0]["trace"]["error"].clone()
 }
 
-/// The same trace with a recorded curve: that of its own replay on the system's malloc. So the first replay is the
-/// program, and the check must find the second one equal to it.
+/// The same trace with a recorded curve: that of its own replay on the system's malloc. The first replay thus takes
+/// the place of the program, and the check must find the second one equal to it.
 fn with_curve(dir: &Path, from: &str, to: &str) {
     let prepared = prepared(&dir.join(from), dir, false);
     let lines = replayed(&prepared.path, &[]);
@@ -522,7 +522,7 @@ fn a_good_trace_passes_the_check_and_one_without_touches_or_threads_fails_it() {
     let page = std::fs::read_to_string(dir.join("good.trace.html")).unwrap();
     assert!(page.contains("replay error") && page.contains("reproduces the program"));
 
-    // Nobody looked at pages: large blocks seem to be touched whole.
+    // No look counted pages, so large blocks seem to be touched completely.
     let untouched = |record: Record| {
         let event = match record.event {
             Event::Free {
@@ -555,7 +555,7 @@ fn a_good_trace_passes_the_check_and_one_without_touches_or_threads_fails_it() {
     let page = std::fs::read_to_string(dir.join("untouched.trace.html")).unwrap();
     assert!(page.contains("does NOT reproduce") && !page.contains("Least memory"));
 
-    // All threads are one: the heap has one arena, and what a thread left free serves the others.
+    // With a single thread the heap has one arena, and memory that a thread left free can serve the other threads.
     let merged = |record: Record| match record.event {
         Event::ThreadBegins | Event::ThreadEnds => None,
         _ => Some(Record {

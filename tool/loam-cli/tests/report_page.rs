@@ -1,6 +1,6 @@
-//! The report in a real browser: headless Chromium draws it, and the page says what it saw.
+//! The report in a real browser: headless Chromium draws it, and the page reports what happened.
 //!
-//! Nothing is installed for this: without Chromium the test says that it was skipped.
+//! Nothing is installed for this: without Chromium the test reports that it was skipped.
 
 mod common;
 #[path = "common/recorded.rs"]
@@ -11,7 +11,7 @@ use std::fs;
 use common::browser::{browser, look, watch};
 use common::{Lab, GOOD};
 
-/// Runs after everything else: uses the page and writes down what it finds.
+/// A script that runs after everything else. It uses the page and records what it finds.
 const PROBE: &str = r#"<script>
   setTimeout(() => {
     const { views, svg, csv } = loamReport;
@@ -50,7 +50,7 @@ const PROBE: &str = r#"<script>
   }, 300);
 </script>"#;
 
-/// The same for a report of every experiment: opens what is closed, presses what can be pressed.
+/// The same for a report of every experiment: opens everything that is closed, and presses every button.
 const PROBE_ALL: &str = r#"<script>
   setTimeout(() => {
     for (const details of document.querySelectorAll('details')) details.open = true;
@@ -142,7 +142,7 @@ fn every_chart_of_every_experiment_is_drawn_and_can_be_saved() {
         );
         let order = serde_json::json!(["summary", "findings", "charts", "method"]);
         assert_eq!(found["sections"], order, "findings first, method last");
-        // The articles' charts, and what else shows their findings.
+        // The articles' charts, and further charts that show their findings.
         let ids = found["ids"].as_array().unwrap();
         for id in [
             "lfh-overhead",
@@ -222,7 +222,7 @@ fn the_report_draws_itself_in_a_browser_without_errors_or_requests() {
     }
 }
 
-/// Tells which texts of a chart are drawn, and where the dashed lines stand.
+/// Reports which texts of a chart are drawn, and where the dashed lines are.
 const PROBE_MARKS: &str = r#"<script>
   setTimeout(() => {
     const { views } = loamReport;

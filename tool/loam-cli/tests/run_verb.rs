@@ -1,4 +1,4 @@
-//! `loam run`, with a stand-in for the heap: what is started, what is refused, what is passed on.
+//! `loam run` with a stand-in for the heap: which programs it starts and refuses, and what it passes on.
 
 mod common;
 
@@ -75,7 +75,7 @@ fn a_script_with_the_line_ends_of_windows_is_told_as_that() {
             .contains("interpreter /no/such/shell does not exist"),
         "{ran:?}"
     );
-    // With a blank behind it the system finds it.
+    // The system finds the interpreter even if a blank follows its name.
     let path = script(&lab, "blank", "#! /bin/sh \t\nexit 3\n");
     assert_eq!(run(&lab, &["--", &path]).code, Some(3));
 }
@@ -243,7 +243,7 @@ fn a_heap_that_is_none_is_an_error() {
 
 #[test]
 fn another_user_starting_a_set_user_id_program_is_refused() {
-    // Needs somebody who may give a file away.
+    // Only a user with the right to give files away can run this test.
     let lab = Lab::new();
     let path = program(&lab, "raised", "int main(void) { return 0; }", &[]);
     if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {

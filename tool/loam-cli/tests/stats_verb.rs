@@ -1,4 +1,4 @@
-//! `loam stats` on programs of every kind: the account, the choice, what can not be read.
+//! `loam stats` on programs of every kind: the account, the choice of processes, and processes that can not be read.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{compile, Lab, Ran};
 use serde_json::Value;
 
-/// Says `ready` when it holds and has touched so many MiB, and waits to be killed.
+/// A program that allocates and touches this many MiB, prints `ready`, and waits to be killed.
 const HOLDER: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// A child that does not outlive its test.
+/// A child that ends with its test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -99,7 +99,7 @@ fn a_program_on_another_allocator_is_accounted_and_told_what_loam_would_add() {
 #[test]
 fn a_name_that_means_several_lists_them_and_all_shows_them() {
     let lab = Lab::new();
-    // A name that nobody else's processes have, although this test may run twice at a time.
+    // No other process has this name, even if the test runs twice at a time.
     let name = format!("ls-{}", std::process::id());
     let program = holder(&lab, &name);
     let (one, two) = (start(&program, 1), start(&program, 1));
@@ -178,7 +178,7 @@ fn all_without_a_name_is_everybody_and_the_largest_stand_first() {
 
 #[test]
 fn a_proc_that_counts_processes_otherwise_is_refused() {
-    // A new namespace of numbers under the old /proc.
+    // A new namespace of process numbers, with the old /proc.
     let apart = ["--user", "--map-root-user", "--pid", "--fork"];
     let unshare = |program: &str, arguments: &[&str]| {
         let mut command = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! `loam top` from outside: batches, and terminals on which nothing can be drawn.
+//! `loam top` from outside: batches, and terminals that can not be drawn on.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn a_batch_ends_when_everybody_it_was_asked_for_has() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // It has been seen alive before it ends.
+    // The process must be seen alive before it ends.
     let mut page = BufReader::new(reader.stdout.take().unwrap());
     let mut text = String::new();
     while !text.contains(" sleep") {

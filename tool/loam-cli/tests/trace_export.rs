@@ -1,4 +1,4 @@
-//! `loam trace export` in forms that other programs read: Parquet by DuckDB, a profile by the Firefox Profiler.
+//! `loam trace export` in formats that other programs read: Parquet for DuckDB, a profile for the Firefox Profiler.
 
 #[path = "common/clients.rs"]
 mod clients;
@@ -15,10 +15,11 @@ use loam_format::trace::{Event, Header};
 use recorded::Program;
 use serde_json::Value;
 
-/// Bytes between two stacks: every block of the program is much larger, so each counts as itself.
+/// Average bytes between two stacks. Every block of the program is much larger, so each counts as itself.
 const STACK_BYTES: u64 = 100;
 
-/// Two threads; 40 blocks of 10,000 bytes from one place, 20 of 30,000 from another, half of which are freed.
+/// Two threads. 40 blocks of 10,000 bytes come from one place and 20 of 30,000 from another, and half of the latter
+/// are freed.
 fn program(path: &Path) -> recorded::Ran {
     let header = Header {
         stack_bytes: STACK_BYTES,
@@ -102,7 +103,7 @@ fn parquet_has_what_json_lines_have_and_duckdb_reads_it() {
     let Some(python) = clients::python("duckdb") else {
         return;
     };
-    // DuckDB hands each row back as JSON, whose keys come in the columns' order.
+    // DuckDB returns each row as JSON with its keys in the columns' order.
     let script = "
 import duckdb, json, sys
 for table in sys.argv[1:]:
@@ -204,14 +205,14 @@ fn the_firefox_profiler_shows_tracks_marks_and_allocations() {
             .arg(&script)
             .args(arguments)
             .args(["--session", "loam-test"])
-            // Its sessions live below this folder.
+            // Its sessions are stored below this folder.
             .env("HOME", dir)
             .current_dir(dir)
             .output()
             .unwrap();
         Ran::of(out)
     };
-    // On a busy machine it gives up before its session has begun, which goes on beginning.
+    // On a busy machine this command gives up before its session has begun, but the session still begins.
     ask(&["load", "profile.json"]);
     common::until("the profiler has the profile", || {
         ask(&["profile", "info"]).code == Some(0)
@@ -222,7 +223,7 @@ fn the_firefox_profiler_shows_tracks_marks_and_allocations() {
     let retained = ask(&["thread", "samples-top-down", "--thread", "t-0"]);
     let stopped = ask(&["stop", "loam-test"]);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
-    // It calls all counters of memory "Memory", and shows their samples.
+    // The profiler calls all counters of memory "Memory", and shows their samples.
     let has = |text: &str| counters.out.contains(text);
     assert!(
         has("Counters (2)") && has("[72 samples]") && has("[3 samples]"),
@@ -232,7 +233,7 @@ fn the_firefox_profiler_shows_tracks_marks_and_allocations() {
         marks.out.contains("drain, \"all\"") && marks.out.contains("fill"),
         "{marks:?}"
     );
-    // 400,000 bytes of one place, 300,000 of the other.
+    // 400,000 bytes come from one place, 300,000 from the other.
     assert!(
         retained.out.contains("0x2000") && retained.out.contains("0x3000"),
         "{retained:?}"

@@ -43,7 +43,7 @@ fn a_recording_of_heaptrack_has_the_programs_blocks() {
         assert!(ran.err.contains("lost: touched pages, threads"), "{ran:?}");
         let all = info(dir, trace);
         let summary = &all["summary"];
-        // As heaptrack_print has it: 254 calls to allocation functions, 127.02K at the peak, 15.83K leaked.
+        // The figures of heaptrack_print: 254 calls to allocation functions, 127.02K at the peak, 15.83K leaked.
         let figures = ["allocations", "peak_bytes", "end_bytes"].map(|key| &summary[key]);
         assert_eq!(figures, [254, 127_024, 15_832], "{name}");
         assert_eq!(all["header"]["command"][0], "./server");
@@ -57,7 +57,7 @@ fn a_recording_of_heaptrack_has_the_programs_blocks() {
     );
 }
 
-/// The bytes of a stack in a table of collapsed ones, by a part of its text.
+/// The bytes of a stack in a table of collapsed stacks. The stack is given by a part of its text.
 fn bytes_of(collapsed: &str, part: &str) -> u64 {
     let lines = collapsed.lines().filter(|line| line.contains(part));
     let bytes = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
@@ -84,7 +84,8 @@ fn a_recording_of_heaptrack_has_the_stacks_of_its_blocks() {
         ],
     );
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    // server.c: 200 blocks of 100 to 299 bytes in one function; 50 of 1,000 in the other one, and two more.
+    // server.c allocates 200 blocks of 100 to 299 bytes in one function, 50 of 1,000 bytes in the other one, and two
+    // more.
     let work = (0..200).map(|at| 100 + at).sum::<u64>();
     assert_eq!(bytes_of(&ran.out, ";start_thread;work "), work, "{ran:?}");
     let main = bytes_of(&ran.out, ";main ");
@@ -96,7 +97,7 @@ fn a_recording_of_heaptrack_has_the_stacks_of_its_blocks() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("main"), "{ran:?}");
 
-    // One stack for each so many bytes, and none of what is smaller by far.
+    // The option sets how many bytes apart the stacks are, on average. Much smaller blocks have none.
     let few = recording("heaptrack-1.4.zst");
     let few = few.to_str().unwrap();
     let ran = loam_in(
@@ -152,7 +153,7 @@ fn what_heaptrack_records_here_is_imported_whole() {
         info(dir, "t.trace")["summary"]["allocations"].as_u64(),
         calls
     );
-    // A raw file names no function, and the program is here.
+    // A raw file names no functions, but the program is on this machine.
     let recorded = Command::new("heaptrack")
         .args(["--raw", "-o", "r", "./server"])
         .current_dir(dir)

@@ -1,4 +1,5 @@
-//! `loam trace`: figures that the simulated program knows itself, damage that is named, tables that other programs read.
+//! `loam trace`: figures that the simulated program also knows, messages about damage, and tables that other programs
+//! read.
 
 mod common;
 #[path = "common/recorded.rs"]
@@ -23,7 +24,7 @@ fn trace(dir: &Path, arguments: &[&str]) -> Ran {
     )
 }
 
-/// Two threads; 300 blocks of 100 bytes, 100 of 5,000 that thread 1 frees, and a peak in between.
+/// Two threads, 300 blocks of 100 bytes, 100 of 5,000 bytes that thread 1 frees, and a peak in between.
 fn two_threads(path: &Path) -> recorded::Ran {
     let mut program = Program::record(path);
     program.event(0, Event::ThreadBegins);
@@ -137,7 +138,7 @@ fn check_names_each_thing_that_is_wrong() {
     std::fs::write(dir.join("flipped.trace"), &flipped).unwrap();
     wrong("flipped.trace", &["at byte"]);
 
-    // A free that the recorder did not see, and a block that it did not see begin.
+    // The recorder missed a free, and it missed the beginning of a block.
     let lost = |record: Record| match record.event {
         Event::Free {
             address: 0x7f00_0000_0000,
@@ -186,7 +187,7 @@ fn exported_tables_have_every_event_and_every_block() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    // Each block once, and one that was resized twice three times.
+    // Each block has one row, but a block that was resized twice has three.
     assert_eq!(rows.len(), 402);
     let live: u64 = rows
         .iter()

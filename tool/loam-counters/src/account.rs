@@ -1,4 +1,4 @@
-//! Every resident byte of a process under one name: the system's account, and inside it the heap's.
+//! Gives every resident byte of a process one name: the system's account, and inside it the heap's.
 //!
 //! ```text
 //! resident = heap + records + stacks + files + ...                         (the system, exact)
@@ -6,9 +6,9 @@
 //!            - counted but not resident (never touched, swapped)            (the counters)
 //! ```
 //!
-//! The counters know which pages belong to what, the system which pages are there. What the program
-//! never touched is counted and not resident; it stands in the account with a minus, so that the
-//! lines always add up to the resident set.
+//! The counters know which pages belong to what; the system knows which pages are resident. Memory that the program
+//! never touched is counted and not resident. It stands in the account with a minus, so that the lines always add up
+//! to the resident set.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ use loam_process::residence::{Kind, OwnRanges, Residence};
 
 use crate::Snapshot;
 
-/// What a line of the account is about.
+/// The subject of a line of the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Share {
@@ -34,14 +34,14 @@ pub enum Share {
     Swapped,
     /// Counted above and never touched. Negative.
     Untouched,
-    /// Resident and not counted: a huge page that reaches over free pages, or a moment's change.
+    /// Resident and not counted: a huge page that reaches over free pages, or a change during the look.
     Uncounted,
-    /// Everything that the system tells apart.
+    /// A kind of memory that the system distinguishes.
     System(Kind),
 }
 
 impl Share {
-    /// What people call it.
+    /// The name for people.
     pub fn title(self) -> &'static str {
         match self {
             Share::Live => "live blocks",
@@ -55,7 +55,7 @@ impl Share {
         }
     }
 
-    /// For programs.
+    /// The name for programs.
     pub fn key(self) -> &'static str {
         match self {
             Share::Live => "live",
@@ -75,12 +75,12 @@ impl Share {
     }
 }
 
-/// The lines, which add up.
+/// The lines of the account. Their sum is the resident set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
     /// The sum.
     pub resident: u64,
-    /// Bytes by share; those that are zero are left out.
+    /// Bytes by share, without shares of zero.
     pub lines: Vec<(Share, i64)>,
 }
 
@@ -89,7 +89,8 @@ impl Account {
     pub fn of(residence: &Residence, counters: Option<&Snapshot>) -> Account {
         let mut lines = Vec::new();
         let counters = counters.filter(|snapshot| snapshot.is_accounted());
-        // A peer does not say where its blocks lie: they are in what is anonymous, beside mappings of the program's own.
+        // A peer does not report where its blocks lie. They lie in anonymous memory, beside the program's own
+        // mappings.
         let kinds: &[Kind] = match counters {
             Some(snapshot) if snapshot.is_peer => &[Kind::Heap, Kind::Anonymous],
             _ => &[Kind::LoamHeap],
@@ -112,7 +113,7 @@ impl Account {
                 .iter()
                 .fold(0i64, |sum, (_, bytes)| sum.saturating_add(signed(*bytes)));
             lines.extend(counted.map(|(share, bytes)| (share, signed(bytes))));
-            // What is counted and not resident is first what was swapped out, then untouched.
+            // Memory that is counted and not resident counts as swapped out first, then as untouched.
             let missing = sum.saturating_sub(signed(heap.resident));
             let swapped = signed(heap.swapped).min(missing.max(0));
             lines.push((Share::Swapped, -swapped));
@@ -133,20 +134,20 @@ impl Account {
         }
     }
 
-    /// The bytes of a share.
+    /// The bytes of the share.
     pub fn bytes(&self, share: Share) -> i64 {
         let found = self.lines.iter().find(|(known, _)| *known == share);
         found.map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Live bytes that are resident, if what was never touched is all the program's: fresh blocks are
-    /// what a program has and has not touched.
+    /// Live bytes that are resident. It assumes that all untouched memory is live, because a program often has not
+    /// touched its newest blocks yet.
     pub fn live_resident(&self) -> u64 {
         let missing = self.bytes(Share::Untouched) + self.bytes(Share::Swapped);
         self.bytes(Share::Live).saturating_add(missing).max(0) as u64
     }
 
-    /// What the heap holds and the program does not.
+    /// The resident bytes of the heap that are not live.
     pub fn heap_overhead(&self) -> u64 {
         let loam = self.lines.iter().filter(|(share, _)| share.is_loam());
         let sum: i64 = loam.map(|(_, bytes)| *bytes).sum();
@@ -155,12 +156,12 @@ impl Account {
 }
 
 fn signed(bytes: u64) -> i64 {
-    // A process may claim anything; sixteen such claims still fit.
+    // A process may report any number. Even the sum of sixteen numbers of this size does not overflow.
     const MOST: u64 = i64::MAX as u64 / 16;
     bytes.min(MOST) as i64
 }
 
-/// Which parts of mappings are the heap's, by what its counters know.
+/// The parts of mappings that belong to the heap, according to its counters.
 pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
     let mut blocks = snapshot.block_ranges.clone();
     blocks.sort_unstable();
@@ -171,7 +172,7 @@ pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
     let mut records = snapshot.record_addresses.clone();
     records.sort_unstable();
     for mapping in mappings {
-        // The library's own variables are records too, and lie in a file's mapping.
+        // The library's own variables are records too, but lie in a file's mapping.
         let is_plain = mapping.name.is_empty() || mapping.name.starts_with("[anon:");
         let first = records.partition_point(|address| *address < mapping.start);
         let holds_some = records
@@ -180,7 +181,7 @@ pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
         if !is_plain || !holds_some {
             continue;
         }
-        // The kernel may have joined it with blocks: what is between them is of records.
+        // The kernel may have joined the mapping with blocks. Everything between the blocks belongs to records.
         let mut begin = mapping.start;
         for (start, end) in &blocks[blocks.partition_point(|(_, end)| *end <= begin)..] {
             if *start >= mapping.end {

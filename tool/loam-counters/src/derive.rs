@@ -1,7 +1,7 @@
-//! From raw records to counters, as `formats/counters.toml` derives each.
+//! Computes counters from raw records, as `formats/counters.toml` derives each.
 //!
-//! A counter of which a field is missing (an older library) is not known and not set. Sums saturate:
-//! a process may claim anything, and a wrong figure is better than none at all and no panic.
+//! A counter is unknown and not set if one of its fields is missing (an older library). Sums saturate: a process may
+//! report any number, and a wrong figure is better than no figures or a panic.
 
 mod bins;
 mod heap;
@@ -16,15 +16,15 @@ use loam_format::counters::raw::{Raw, Row};
 
 use crate::snapshot::{HeapFigures, LockFigures, Snapshot};
 
-/// How much to derive, and what need not be derived again.
+/// How much to derive, and the figures of the look before that can be used again.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Without the figures of single classes and locks; sums have them all.
+    /// Leaves out the figures of single classes and locks. The sums still include them.
     pub is_brief: bool,
     runs: process::KnownRuns,
 }
 
-/// Derives every counter that can be.
+/// Derives every counter for which the fields exist.
 pub fn snapshot(raw: &Raw, is_consistent: bool, memory: &mut Memory) -> Snapshot {
     if let Some(row) = raw.row(peer::TABLE) {
         return peer::snapshot(raw, &row);
@@ -53,8 +53,8 @@ pub fn snapshot(raw: &Raw, is_consistent: bool, memory: &mut Memory) -> Snapshot
     snapshot
 }
 
-/// Figures of the build that read the counters. Those that are missing are zero, and what depends on
-/// them is then not known.
+/// Constants of the build that the counters come from. A missing constant is zero, and the figures that depend on it
+/// are then unknown.
 #[derive(Debug, Clone, Copy)]
 struct Constants {
     page: u64,
@@ -62,7 +62,7 @@ struct Constants {
     granule: u64,
     magazine_limit: u64,
     private_slot: u64,
-    /// Not of the build: whether only sums are wanted.
+    /// Not a constant of the build: whether only sums are wanted.
     is_brief: bool,
 }
 
@@ -88,7 +88,7 @@ fn sum(parts: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
         .try_fold(0u64, |sum, part| Some(sum.saturating_add(part?)))
 }
 
-/// The sum of a field over rows, if the table is there.
+/// The sum of a field over rows, if the table exists.
 fn total<'a>(rows: Option<impl Iterator<Item = Row<'a>>>, field: &str) -> Option<u64> {
     let mut rows = rows?.peekable();
     let field = rows.peek().and_then(|row| row.field(field));
@@ -99,7 +99,7 @@ fn times(count: Option<u64>, size: u64) -> Option<u64> {
     (size > 0).then_some(count?.saturating_mul(size))
 }
 
-/// Magazines of a table, with the fields that tell what they hold.
+/// Magazines of a table, with the fields that show what they hold.
 struct Magazines<'a> {
     raw: &'a Raw,
     table: &'static str,
@@ -108,7 +108,7 @@ struct Magazines<'a> {
 }
 
 impl<'a> Magazines<'a> {
-    /// Each with the blocks that it holds.
+    /// Each magazine with the number of blocks that it holds.
     fn held(&self) -> impl Iterator<Item = (Row<'a>, u64)> + use<'a> {
         let field = |name| self.raw.field(self.table, name);
         let ends = field("head").zip(field("base"));
@@ -117,7 +117,7 @@ impl<'a> Magazines<'a> {
         rows.map(move |row| {
             let ends = ends.and_then(|(head, base)| row.value(head, 0).zip(row.value(base, 0)));
             let blocks = match ends {
-                // While a magazine is replaced its two ends may belong to different ones.
+                // While a magazine is replaced, its two ends may belong to different magazines.
                 None | Some((0, _)) => 0,
                 Some((head, base)) => head.saturating_sub(base) / slot_bytes,
             };
@@ -126,8 +126,8 @@ impl<'a> Magazines<'a> {
     }
 }
 
-/// Where a class's record is, by its number: the fixed ones, then those that a program's own sizes have split off. Older
-/// libraries have the first alone.
+/// The tables of the classes' records, in the order of the classes' numbers: first the fixed classes, then those that
+/// a program's own sizes have split off. Older libraries have only the first table.
 const CLASS_TABLES: [&str; 2] = ["class", "split_class"];
 
 /// The size of the blocks of each class, by its number; 0: none, or not in use.
@@ -140,8 +140,8 @@ fn class_bytes(raw: &Raw) -> Vec<u64> {
     CLASS_TABLES.iter().filter_map(of_table).flatten().collect()
 }
 
-/// How many bins a class has beside its first: one class's after another's. Those of a class that never
-/// had to wait are not read.
+/// How many bins a class has beside its first. They follow each other class by class. If no thread ever waited for a
+/// class, its further bins are not read.
 fn more_each(raw: &Raw) -> usize {
     let count = |table| {
         let place = raw.directory.find(table);
@@ -159,7 +159,7 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         .map(|rows| rows.map(|row| row.get("generation").unwrap_or(0)).collect())
         .unwrap_or_default();
     let mut locks: Vec<LockFigures> = Vec::new();
-    // Where the first bin of a class stands: a class's other bins, some thousand together, count there.
+    // The place of each class's first bin. The class's other bins, some thousand in all, are added there.
     let mut first_of: Vec<Option<usize>> = vec![None; classes.len()];
     for table in LIST.tables.iter().filter(|table| table.lock) {
         let Some(rows) = raw.rows(&table.name) else {
@@ -169,10 +169,10 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         let field = |name| raw.field(&table.name, name);
         let (taken, waited) = (field("lock_acquisitions"), field("lock_contentions"));
         let refused = field("lock_refusals");
-        // One lock in older libraries.
+        // Older libraries have a single lock.
         let has_shards = rows.clone().nth(1).is_some();
         for row in rows {
-            // Record 0 of the bins belongs to no class, nor does one whose class is not in use.
+            // Record 0 of the bins belongs to no class. A class that is not in use is left out too.
             let class = classes.get(row.record.number as usize);
             if is_bin && (row.record.number == 0 || class == Some(&0)) {
                 continue;
@@ -272,7 +272,7 @@ fn notes(raw: &Raw) -> Vec<String> {
     notes
 }
 
-/// Tables that a library may well be without.
+/// Tables that a library may lack.
 const OPTIONAL: [&str; 9] = [
     "commit_charge", // on Windows only
     "mixed",

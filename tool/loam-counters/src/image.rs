@@ -1,4 +1,4 @@
-//! Images in files: read whole, between two writings.
+//! Images in files. A reader takes a whole image between two writes.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use loam_format::counters::image::{Image, ImageError};
 
-/// No heap's figures take more.
+/// The largest image: the figures of no heap need more.
 const LARGEST: u64 = 1 << 30;
 
 /// Why a file can not be used as an image.
@@ -20,15 +20,15 @@ pub enum OpenError {
         /// What is wrong with it.
         reason: String,
     },
-    /// It was caught while it was being written, again and again.
+    /// Each try found the file while it was being written.
     #[error("the image is being written all the time")]
     Busy,
-    /// Its bytes are no image.
+    /// The file's bytes are not an image.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
-/// Reads a file. One that is just being written is tried again.
+/// Reads a file. If it is just being written, it is tried again.
 pub fn open(path: &Path) -> Result<Image, OpenError> {
     let unreadable = |reason: String| OpenError::Unreadable {
         path: path.display().to_string(),

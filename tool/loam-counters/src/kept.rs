@@ -1,4 +1,4 @@
-//! Free bytes that a heap of Loam keeps between live blocks, by size class.
+//! The free bytes that a Loam heap keeps between live blocks, by size class.
 //!
 //! ```text
 //! sum of classes + mixed spans = span_free_bytes + span_tail_bytes - unbacked_bytes
@@ -9,35 +9,35 @@ use serde::Serialize;
 
 use crate::snapshot::{ClassFigures, HeapFigures, Snapshot};
 
-/// A size class of all heaps.
+/// A size class, summed over all heaps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Class {
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Free in backed pages of its spans.
+    /// Free bytes in backed pages of its spans.
     pub free_bytes: u64,
     /// Blocks that the program holds.
     pub live_blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub live_bytes: u64,
     /// Spans.
     pub spans: u64,
 }
 
-/// What a process keeps.
+/// The free bytes of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Kept {
-    /// Those with most free bytes first.
+    /// The classes, those with the most free bytes first.
     pub classes: Vec<Class>,
-    /// Free in backed pages of spans that serve several classes.
+    /// Free bytes in backed pages of spans that serve several classes.
     pub mixed_bytes: u64,
-    /// All together.
+    /// The sum over classes and mixed spans.
     pub free_bytes: u64,
-    /// Freed bytes that threads' caches keep; not among the others.
+    /// Freed bytes in threads' caches. They are not part of `free_bytes`.
     pub cached_bytes: u64,
 }
 
-/// Counts it, all heaps together.
+/// Computes the figures over all heaps.
 pub fn of(snapshot: &Snapshot) -> Kept {
     let mut kept = Kept::default();
     for heap in &snapshot.heaps {

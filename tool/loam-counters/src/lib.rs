@@ -1,5 +1,5 @@
-//! The heap's counters, read from another process, and what they say of it. `formats/counters.md`
-//! is the contract; `loam_format::counters` knows how they lie.
+//! Reads the heap's counters from another process, and interprets them. `formats/counters.md` is the contract;
+//! `loam_format::counters` knows the layout.
 //!
 //! ```text
 //! locate (where is the directory?) -> reader (its tables' records, copied until they settle)
@@ -8,8 +8,7 @@
 //! watch: many processes, tick by tick
 //! ```
 //!
-//! A process is a stranger: what its memory says decides figures and never control flow without a
-//! bound.
+//! A process is not trusted: its memory determines figures, and determines control flow only within bounds.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -51,13 +50,13 @@ pub enum CountersError {
     /// The process ended meanwhile.
     #[error("the process ended while it was being read")]
     Ended,
-    /// It holds up whoever looks at it.
+    /// The process holds up the look.
     #[error("it can not be read: {0}")]
     Silent(Doing),
     /// The system does not allow it.
     #[error("its memory may not be read: {0}")]
     Denied(String),
-    /// What is there is not what this reader knows.
+    /// The data is not in a form that this reader knows.
     #[error(transparent)]
     Directory(DirectoryError),
 }
@@ -81,8 +80,8 @@ impl From<DirectoryError> for CountersError {
     }
 }
 
-/// Reads the counters of a process; none if it is not on Loam. Where its memory may not be read, the
-/// image that it publishes serves.
+/// Reads the counters of a process; none if it is not on Loam. If its memory may not be read, the image that it
+/// publishes is used.
 pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, CountersError> {
     let found = match locate::find(pid, mappings) {
         Ok(Some(address)) => read_memory(&ProcessMemory(pid), address, Passes::Compared).map(Some),
@@ -100,16 +99,16 @@ pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, Counters
     }
 }
 
-/// Passes over everything.
+/// How often all tables are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passes {
-    /// One: half the cost, and nothing is known about consistency.
+    /// Once: this costs half as much, and consistency is not known.
     One,
-    /// Up to three, until two agree.
+    /// Up to three times, until two readings agree.
     Compared,
 }
 
-/// Reads the counters whose directory is at the address.
+/// Reads the counters. Their directory is at the address.
 pub fn read_memory(
     memory: &impl Memory,
     address: u64,
@@ -132,23 +131,23 @@ pub fn read_memory(
     Ok(derive::snapshot(&raw, false, &mut whole))
 }
 
-/// Reads the same process again and again, for little: what did not change is not read, and what is
-/// dear is read only as often as it is worth (`loam_process::budget`).
+/// Reads the same process repeatedly, at little cost: unchanged data is not read, and costly data is read only as
+/// often as it is worth (`loam_process::budget`).
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// The directory, and the bytes that said so: by `exec` a process becomes another.
+    /// The directory, and the bytes that it was read from. They change if the process calls `exec`.
     directory: Option<(Vec<u8>, Arc<Directory>)>,
     kept: reader::Kept,
     derived: derive::Memory,
 }
 
 impl Watch {
-    /// Whether the figures of single classes and locks are left out, for whoever shows none.
+    /// Sets whether the figures of single classes and locks are left out, for callers that show none.
     pub fn set_brief(&mut self, is_brief: bool) {
         self.derived.is_brief = is_brief;
     }
 
-    /// One look at the counters whose directory is at the address.
+    /// Looks once at the counters. Their directory is at the address.
     pub fn look(&mut self, memory: &impl Memory, address: u64) -> Result<Snapshot, CountersError> {
         let is_known = |(known, _): &&(Vec<u8>, _)| {
             memory

@@ -1,4 +1,4 @@
-//! Where the block `loam_counters` lies in a process.
+//! Finds the block `loam_counters` in a process.
 //!
 //! ```text
 //! mapped files -> program headers -> dynamic symbols -> offset in the image (kept by file) -> address
@@ -7,11 +7,11 @@
 //!              -> does it say that it lies there?
 //! ```
 //!
-//! The image is read where it is mapped, in the process: so the file may have any name, be deleted, lie in
-//! another mount namespace, or on a file system that does not answer any more. Only where the memory may
-//! not be read does the file itself say whether the process is on Loam at all.
+//! The image is read where it is mapped in the process. So the file may have any name, may be deleted, or may lie in
+//! another mount namespace or on a file system that no longer answers. Only if the memory may not be read is the file
+//! itself used. It shows whether the process is on Loam at all.
 //!
-//! The block names its own address, so a wrong guess is always found out.
+//! The block names its own address, so a wrong guess is always detected.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -34,7 +34,7 @@ use loam_process::remote::ProcessMemory;
 
 use crate::pe;
 
-/// The block's address, or none: the process is not on Loam, or not yet.
+/// The block's address. None: the process is not on Loam, or not yet.
 pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
     let memory = ProcessMemory(pid);
     let pid = face(pid);
@@ -44,7 +44,7 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
     for (place, first) in mappings.iter().enumerate() {
         let is_first = first.offset == 0 && first.inode != 0 && first.name.starts_with('/');
         let name = first.file_name().unwrap_or_default();
-        // Data that a program maps is no image, and may lie anywhere. Of Windows' files Wine maps the headers alone.
+        // Data that a program maps is no image, and may lie anywhere. Wine maps only the headers of Windows' files.
         let is_image = || parts_of(&mappings[place..]).any(|part| part.executable);
         if is_first && (is_image() || pe::may_be(name)) {
             let is_library = name.starts_with(LIBRARY_STEM);
@@ -52,7 +52,7 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
             files.push((!is_library, !is_program, place));
         }
     }
-    // The likely ones first.
+    // The likely files come first.
     files.sort_unstable();
     let mut from_memory = true;
     for (is_no_library, is_no_program, place) in files {
@@ -61,7 +61,7 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
         let offset = match offset_in(pid, &mappings[place..], is_likely, from_memory) {
             Ok(Some(offset)) => offset,
             Ok(None) | Err(ReadError::Unmapped { .. }) => continue,
-            // What is denied once is denied always; the files still tell.
+            // If reading is denied once, it is always denied. The files can still be read.
             Err(ReadError::Denied(_)) => {
                 from_memory = false;
                 match offset_in(pid, &mappings[place..], is_likely, false) {
@@ -75,7 +75,7 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
         match lies_at(&memory, address) {
             Ok(true) => return Ok(Some(address)),
             Ok(false) | Err(ReadError::Unmapped { .. }) => {}
-            // It is on Loam, that much is known from the file.
+            // The file shows that the process is on Loam.
             Err(error) => return Err(error),
         }
     }
@@ -96,22 +96,21 @@ fn lies_at(memory: &impl Memory, address: u64) -> Result<bool, ReadError> {
     Ok(head.starts_with(MAGIC) && u64_at(&head, 40) == Some(address))
 }
 
-/// Files are looked into once, since a machine's processes share most of them: the block's offset from the
-/// file's first byte, by the file (see `key_of`).
+/// A cache of the files that were examined, since most processes of a machine share files. It has the block's offset
+/// from the file's first byte, by the file's key (see `key_of`).
 static KNOWN: LazyLock<Mutex<HashMap<u64, Option<u64>>>> = LazyLock::new(Mutex::default);
-/// Files that are remembered, at 17 bytes each. Chosen: some times what a desktop maps; on a machine that
-/// compiles all day everything is looked into anew now and then.
+/// The most files in the cache, at 17 bytes each. Chosen: several times what a desktop maps. On a machine that
+/// compiles all day, all files are examined again now and then.
 const MOST_KNOWN: usize = 1 << 15;
 
-/// The mappings of the file of the first of these: they lie side by side.
+/// The mappings of the first one's file, which lie side by side.
 fn parts_of(file: &[Mapping]) -> impl Iterator<Item = &Mapping> {
     let is_same = |part: &&Mapping| part.inode == file[0].inode && part.device == file[0].device;
     file.iter().take_while(is_same)
 }
 
-/// What tells a file from others. Its number in the file system is given again when it is deleted, so name
-/// and length in memory have to agree too. The hash stands for them: if two ever met, one process would
-/// not be found.
+/// The identity of a file. The file system reuses the number of a deleted file, so the name and the length in memory
+/// are part of the key. The key is a hash: if two files ever had the same hash, one process would not be found.
 fn key_of(file: &[Mapping], is_likely: bool) -> u64 {
     let first = &file[0];
     let end = parts_of(file).map(|part| part.end).max().unwrap_or(0);
@@ -121,7 +120,7 @@ fn key_of(file: &[Mapping], is_likely: bool) -> u64 {
     hasher.finish()
 }
 
-/// Where the block is in a file that is mapped by the first of these mappings, if the file has one.
+/// The block's offset in the file that the first of these mappings maps, if the file has the block.
 fn offset_in(
     pid: Pid,
     file: &[Mapping],
@@ -146,7 +145,7 @@ fn offset_in(
         }
     };
     let found = match found {
-        // A file whose parts are not mapped as its headers say has none.
+        // A file without parts mapped as its headers describe has no block.
         Err(ReadError::Unmapped { .. }) => None,
         found => found?,
     };
@@ -158,7 +157,7 @@ fn offset_in(
     Ok(found)
 }
 
-/// The mapped file itself where the system lets us have it, else what now lies at its path.
+/// The mapped file itself if the system allows it, else the file that now has its path.
 pub fn open(pid: Pid, mapping: &Mapping) -> Option<File> {
     let range = format!(
         "/proc/{pid}/map_files/{:x}-{:x}",
@@ -170,7 +169,7 @@ pub fn open(pid: Pid, mapping: &Mapping) -> Option<File> {
         .unwrap_or(&mapping.name);
     let rooted = PathBuf::from(format!("/proc/{pid}/root{path}"));
     step_to_file(Path::new(path));
-    // A name may lead anywhere, to a pipe or a device too, and opening those can wait for ever.
+    // The path may now name a pipe or a device, and opening those can wait for ever.
     let open = |path: PathBuf| {
         let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
         is_file.then(|| File::open(path).ok()).flatten()
@@ -187,17 +186,17 @@ struct Segment {
     flags: u32,
     offset: u64,
     address: u64,
-    /// Bytes that come from the file.
+    /// Bytes that are mapped from the file.
     length: u64,
 }
 
 /// `Elf64_Ehdr` and `Elf64_Phdr` of <elf.h>.
 const HEADER: usize = 64;
 const SEGMENT: usize = 56;
-/// More program headers has no file that the kernel executes.
+/// The kernel executes no file with more program headers.
 const MOST_SEGMENTS: u64 = 1 << 10;
 
-/// The program headers of an image whose header was read, from where they lie.
+/// Reads the program headers of an image. The image's header was read before and says where they lie.
 fn segments_of(
     header: &[u8],
     read: impl FnOnce(u64, usize) -> Result<Vec<u8>, ReadError>,
@@ -224,7 +223,7 @@ fn segments_of(
     ))
 }
 
-/// Where the block is, from the image's first byte.
+/// The block's offset from the image's first byte.
 fn look_up(memory: &impl Memory, start: u64, searches: bool) -> Result<Option<u64>, ReadError> {
     let header = memory.bytes(start, HEADER)?;
     let read = |offset: u64, length| memory.bytes(start.wrapping_add(offset), length);
@@ -247,7 +246,7 @@ fn look_up(memory: &impl Memory, start: u64, searches: bool) -> Result<Option<u6
     let symbol = dynamic.map(|dynamic| find_symbol(memory, bias, dynamic));
     match symbol {
         Some(Ok(Some(value))) => return Ok(Some(value.wrapping_sub(first.address))),
-        // A table that leads nowhere is as good as none.
+        // A hash table that leads nowhere is treated as absent.
         None | Some(Ok(None) | Err(ReadError::Unmapped { .. })) => {}
         Some(Err(error)) => return Err(error),
     }
@@ -265,7 +264,7 @@ fn look_up(memory: &impl Memory, start: u64, searches: bool) -> Result<Option<u6
     search_each(memory, start, variables)
 }
 
-/// Looks for the block among variables, each at an offset from `start`: its own offset.
+/// Searches variables for the block. The variables are at offsets from `start`, and so is the result.
 fn search_each(
     memory: &impl Memory,
     start: u64,
@@ -286,13 +285,12 @@ fn search_each(
     Ok(None)
 }
 
-/// Variables of one file that are searched; more belongs to no heap.
+/// The most bytes of variables that are searched in a file. No heap's file has more.
 const MOST_SEARCHED: u64 = 64 << 20;
-/// At a time.
+/// Bytes that are read at once.
 const PART: u64 = 1 << 20;
 
-/// Looks for the block among variables. Its own address in it may not be there yet: the program has just
-/// been started.
+/// Searches variables for the block. A program that has just started may not have written the block's own address yet.
 fn search(memory: &impl Memory, start: u64, length: u64) -> Result<Option<u64>, ReadError> {
     let behind = start.saturating_add(length);
     let mut from = start & !7;
@@ -301,7 +299,7 @@ fn search(memory: &impl Memory, start: u64, length: u64) -> Result<Option<u64>, 
         let words = bytes.chunks_exact(8).enumerate();
         for (number, _) in words.filter(|(_, word)| word == MAGIC) {
             let address = from.wrapping_add(8 * number as u64);
-            // A directory, and not the number that some reader compares with.
+            // Checks that this is a directory: a reader's copy of the magic number is not one.
             let head = memory.bytes(address, 48)?;
             let is_directory = u32_at(&head, 8).is_some_and(|version| version > 0)
                 && u32_at(&head, 16).is_some_and(|size| size > 48);
@@ -315,10 +313,10 @@ fn search(memory: &impl Memory, start: u64, length: u64) -> Result<Option<u64>, 
     Ok(None)
 }
 
-/// More symbols whose hashes agree has no table.
+/// The most symbols with the same hash that are tried. No real table has more.
 const MOST_ALIKE: u64 = 1 << 12;
 
-/// The symbol's value, if it is among those that other files may use.
+/// The symbol's value, if the symbol is exported.
 fn find_symbol(
     memory: &impl Memory,
     bias: u64,
@@ -331,7 +329,7 @@ fn find_symbol(
         let mut entries = table.chunks_exact(16);
         let entry = entries.find(|entry| u64_at(entry, 0) == Some(tag))?;
         let value = u64_at(entry, 8)?;
-        // glibc's dynamic linker puts run-time addresses there, others leave what was linked.
+        // glibc's dynamic linker stores run-time addresses here; other linkers leave the addresses of the file.
         Some(if value >= bias {
             value
         } else {
@@ -343,7 +341,7 @@ fn find_symbol(
         return Ok(None);
     };
     let name = LIST.symbol.as_bytes();
-    // The value of the symbol of that number, if it is ours.
+    // The value of the symbol with that number, if it is the wanted symbol.
     let value = |number: u64| -> Result<Option<u64>, ReadError> {
         let symbol = memory.bytes(symbols.wrapping_add(24 * number), 24)?;
         let at = strings.wrapping_add(u32_at(&symbol, 0).unwrap_or(0).into());
@@ -351,7 +349,7 @@ fn find_symbol(
         let is_ours = is_defined && text(&memory.bytes(at, name.len() + 1)?).as_bytes() == name;
         Ok(u64_at(&symbol, 8).filter(|_| is_ours))
     };
-    // What stands there is a stranger's, so sums wrap.
+    // The table is not trusted, so sums wrap.
     let word = |base: u64, at: u64| -> Result<u64, ReadError> {
         let bytes = memory.bytes(base.wrapping_add(at), 4)?;
         Ok(u32_at(&bytes, 0).unwrap_or(0).into())
@@ -404,11 +402,11 @@ fn find_symbol(
     Ok(None)
 }
 
-/// A file as an image at the addresses that it is linked for.
+/// A file, read as an image at its link-time addresses.
 struct FileImage {
     file: File,
     segments: Vec<Segment>,
-    /// Of the first byte.
+    /// Address of the first byte.
     start: u64,
 }
 

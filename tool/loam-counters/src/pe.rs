@@ -1,27 +1,27 @@
-//! Where the block `loam_counters` lies in a program or a library of Windows that Wine has mapped.
+//! Finds the block `loam_counters` in a program or a library of Windows that Wine has mapped.
 //!
-//! Wine maps the headers from the file and may read the rest into anonymous memory, so all of it is read where
-//! it lies in the process. The names of symbols are not there: the block is searched for among the variables.
+//! Wine maps the headers from the file and may read the rest into anonymous memory, so all parts are read where they
+//! lie in the process. The process has no names of symbols, so the variables are searched for the block.
 
 use loam_format::bytes::{number_at, u32_at};
 use loam_format::memory::{Memory, ReadError};
 
-/// `IMAGE_DOS_HEADER` with its offset of the rest, `IMAGE_NT_HEADERS`, `IMAGE_SECTION_HEADER` of <winnt.h>.
+/// `IMAGE_DOS_HEADER`, with the offset of `IMAGE_NT_HEADERS`, and `IMAGE_SECTION_HEADER` of <winnt.h>.
 const OFFSET_OF_REST: usize = 0x3c;
 const FILE_HEADER: usize = 24;
 const SECTION: usize = 40;
 /// `IMAGE_SCN_MEM_WRITE`.
 const WRITABLE: u32 = 0x8000_0000;
-/// More sections has no file that the loader takes.
+/// The loader accepts no file with more sections.
 const MOST_SECTIONS: u64 = 96;
 
-/// Whether a file of that name may be one.
+/// Whether a file of that name may be a Windows program or library.
 pub fn may_be(file_name: &str) -> bool {
     let name = file_name.to_ascii_lowercase();
     name.ends_with(".exe") || name.ends_with(".dll")
 }
 
-/// Where its variables lie: their offset from the first byte, and their length. None if it is no such file.
+/// The places of the file's variables: offset from the first byte, and length. None if it is no such file.
 pub fn variables(memory: &impl Memory, start: u64) -> Result<Option<Vec<(u64, u64)>>, ReadError> {
     let first = memory.bytes(start, 64)?;
     let Some(rest) = u32_at(&first, OFFSET_OF_REST).filter(|_| first.starts_with(b"MZ")) else {

@@ -1,7 +1,7 @@
-//! Images that programs publish (`LOAM_PUBLISH`, `formats/counters.md`): finding a process's, and
-//! removing those that no living process holds.
+//! Images that programs publish (`LOAM_PUBLISH`, `formats/counters.md`): finds the image of a process, and removes
+//! images that no living process holds.
 //!
-//! A living process holds a lock on its image, however it came by its number: one of another
+//! A living process holds a lock on its image. Process numbers do not show whether a process lives: one of another
 //! namespace of numbers looks dead from here. Only the caller's own folders are swept.
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +17,7 @@ use loam_process::process::Pid;
 use crate::image;
 use crate::{read_memory, Passes, Snapshot};
 
-/// The counters that the process publishes, if it does so now.
+/// The counters that the process publishes at present, if it publishes any.
 pub fn published(pid: Pid) -> Option<Snapshot> {
     use std::os::unix::fs::MetadataExt;
     let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
@@ -26,19 +26,19 @@ pub fn published(pid: Pid) -> Option<Snapshot> {
     runtime.into_iter().chain([temporary]).find_map(|path| {
         let folder = open_folder(&path, owner)?;
         sweep_now_and_then(&folder, owner);
-        // By its descriptor: what the path means may change meanwhile.
+        // The image is opened by the folder's descriptor, because the path may change its meaning meanwhile.
         let image = Path::new("/proc/self/fd")
             .join(folder.as_raw_fd().to_string())
             .join(format!("{pid}.image"));
         step_to_file(&image);
-        // Another user's file would say whatever that user likes.
+        // A file of another user could contain anything.
         let is_own = std::fs::symlink_metadata(&image)
             .is_ok_and(|meta| meta.uid() == owner && meta.is_file());
         is_own.then(|| from_image(&image, pid)).flatten()
     })
 }
 
-/// The folder, unless it is a link, or another user's, or others may enter it.
+/// Opens the folder. A link is refused, and so is a folder of another user or one that other users may enter.
 fn open_folder(path: &Path, owner: u32) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::open(path, flags, Mode::empty()).ok()?;
@@ -46,7 +46,7 @@ fn open_folder(path: &Path, owner: u32) -> Option<OwnedFd> {
     (found.st_uid == owner && found.st_mode & 0o077 == 0).then_some(folder)
 }
 
-/// A program writes five images a second; one that is older was left behind.
+/// A program writes five images a second. An image older than this was left behind.
 const OLDEST_IMAGE: Duration = Duration::from_secs(5);
 
 pub(super) fn from_image(path: &Path, pid: Pid) -> Option<Snapshot> {
@@ -65,7 +65,7 @@ pub(super) fn from_image(path: &Path, pid: Pid) -> Option<Snapshot> {
     Some(snapshot)
 }
 
-/// Between two sweeps. Chosen: a view asks ten times a second for each process.
+/// Time between two sweeps. Chosen: a view asks ten times a second for each process.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 static SWEPT: Mutex<Option<Instant>> = Mutex::new(None);
 
@@ -89,7 +89,7 @@ pub(super) fn sweep(folder: &OwnedFd) {
     for name in names.flatten() {
         let name = name.file_name();
         if name.to_str().is_ok_and(is_image) {
-            // What cannot be removed stays; the next sweep tries again.
+            // An image that can not be removed stays; the next sweep tries again.
             let _ = remove_unless_held(folder, name);
         }
     }
@@ -106,7 +106,7 @@ fn remove_unless_held(folder: &OwnedFd, name: &std::ffi::CStr) -> rustix::io::Re
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, name, flags, Mode::empty())?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    // It may have been replaced since it was opened: then what has the name is somebody's.
+    // The file may have been replaced since it was opened. The file that now has the name must then stay.
     let (found, named) = (
         rustix::fs::fstat(&file)?,
         rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?,

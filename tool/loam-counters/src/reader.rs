@@ -1,7 +1,7 @@
-//! Reads every table of a process once. `formats/counters.md` has the rules, "Reading consistently".
+//! Reads every table of a process once. The rules are in `formats/counters.md`, "Reading consistently".
 //!
-//! Every loop has an end that the process can not move: tries, time, records and bytes are bounded.
-//! Of a process that is watched, what is dear is not read at every look: see `Kept`.
+//! Every loop has a bound that the process can not change: tries, time, records and bytes. A watched process is read
+//! repeatedly, so costly data is not read at every look: see `Kept`.
 
 mod group;
 
@@ -19,38 +19,38 @@ use loam_process::budget::Budget;
 
 use crate::settle::{gather, Patience, Settle};
 
-/// What is read of one process in one pass, at most. A heap of 1 TiB shows about 130 MiB.
+/// The most bytes that one pass reads of a process. A heap of 1 TiB shows about 130 MiB.
 const MOST_BYTES: u64 = 256 << 20;
-/// The bins beside each class's first.
+/// The table of the bins beside each class's first bin.
 const MORE_BIN: &str = "more_bin";
-/// What one lock guards: the record with the lock, and the tables under it. A parent stands before its
-/// children, and the last is the long one.
+/// The tables that one lock guards: first the table of the record with the lock, then the tables under it. A parent
+/// comes before its children, and the long table comes last.
 const GROUPS: [&[&str]; 2] = [
     &["page_heap", "region", "extent", "block"],
     &["huge", "huge_block"],
 ];
 
-/// What is kept from look to look.
+/// The data that is kept from look to look.
 #[derive(Debug, Default)]
 pub struct Kept {
     raw: Option<Raw>,
-    /// Of each group: when its tables may be read again.
+    /// For each group: when its tables may be read again.
     budgets: [Budget; GROUPS.len()],
 }
 
 impl Kept {
-    /// How old the oldest table is, if some table is not of the last look.
+    /// The age of the oldest table, if some table was not read in the last look.
     pub fn age(&self) -> Option<Duration> {
         self.budgets.iter().filter_map(Budget::age).max()
     }
 }
 
-/// Reads every table once, as hard as somebody wants it who waits for it.
+/// Reads every table once, with the patience of a caller that waits for the result.
 pub fn read(memory: &impl Memory, directory: &Arc<Directory>) -> Result<Raw, ReadError> {
     Reader::new(memory, directory, Patience::THOROUGH).everything(None)
 }
 
-/// Reads every table once, except those that did not change or that are not worth it yet.
+/// Reads every table once, except unchanged tables and those that are not worth their cost yet.
 pub fn read_again(
     memory: &impl Memory,
     directory: &Arc<Directory>,
@@ -74,7 +74,7 @@ struct Reader<'a, M> {
     memory: &'a M,
     directory: &'a Arc<Directory>,
     patience: Patience,
-    /// The look before, for guessing where lists lead.
+    /// The look before, which helps to guess where the records of lists lie.
     before: Option<Raw>,
     left: Cell<u64>,
     tables: Vec<Option<Arc<Copies>>>,
@@ -132,8 +132,8 @@ impl<'a, M: Memory> Reader<'a, M> {
         })
     }
 
-    /// The tables whose records lie where the directory says, all in one call. Those that do not come so, or that were written
-    /// meanwhile, are left for `single`.
+    /// Reads the tables with addresses in the directory, all in one call. A table that fails, or that was written
+    /// meanwhile, is left for `single`.
     fn fixed(&mut self) -> Result<(), ReadError> {
         let mut all = Vec::new();
         let mut parts = Vec::new();
@@ -185,7 +185,7 @@ impl<'a, M: Memory> Reader<'a, M> {
                     self.tables[place] = Some(Arc::new(copies));
                     return Ok(());
                 }
-                // Just replaced, perhaps: once more, from its parent.
+                // The record may just have been replaced, so the parent is read again.
                 Err(ReadError::Unmapped { .. }) if tries < 2 => tries += 1,
                 Err(error) => return self.survive(place, error),
             }
@@ -197,7 +197,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         }
     }
 
-    /// A table that can not be read is missing; a process that can not be read is an error.
+    /// If a table can not be read, it counts as lost. If the process can not be read, that is an error.
     fn survive(&mut self, place: usize, error: ReadError) -> Result<(), ReadError> {
         match error {
             ReadError::Unmapped { .. } => {
@@ -233,7 +233,8 @@ impl<'a, M: Memory> Reader<'a, M> {
         }
     }
 
-    /// A list whose records are those of the look before, as it is most of the time: in one call.
+    /// Reads a list in one call, on the guess that its records are those of the look before. This is true most of the
+    /// time.
     fn guessed(&mut self, place: usize) -> Result<Option<Copies>, ReadError> {
         let table = &self.directory.tables[place];
         let before = self
@@ -266,7 +267,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         Ok((next == Some(0)).then_some(copies))
     }
 
-    /// The records that hang together by pointers: for each parent, from the pointer at the address.
+    /// Follows the pointers of a list from each start: the address of the first pointer, and its parent.
     fn list(&mut self, table: &Table, starts: &[(u64, usize)]) -> Result<Copies, ReadError> {
         let mut found = Vec::new();
         let Some(link) = table.link else {
@@ -279,7 +280,7 @@ impl<'a, M: Memory> Reader<'a, M> {
                 let place = (next, *parent, seen.len() as u64 - 1);
                 let copies = match self.settled(table, self.copies_at(table, &[place])?) {
                     Ok(copies) => copies,
-                    // The rest of the list can not be found behind a record that can not be read.
+                    // After a record that can not be read, the rest of the list can not be found.
                     Err(ReadError::Unmapped { .. }) => {
                         self.lost.push(table.name.clone());
                         break;
@@ -297,12 +298,12 @@ impl<'a, M: Memory> Reader<'a, M> {
         Ok(Copies::joined(found))
     }
 
-    /// Room for the records of a table, other than of lists.
+    /// Room for the records of a table that is not a list.
     fn plan(&self, place: usize) -> Result<Copies, ReadError> {
         self.copies_at(&self.directory.tables[place], &self.places(place)?)
     }
 
-    /// Where they lie: by the directory or by the parent's records.
+    /// The places of the records, from the directory or from the parent's records.
     fn places(&self, place: usize) -> Result<Vec<Place>, ReadError> {
         let table = &self.directory.tables[place];
         Ok(match table.kind {
@@ -313,7 +314,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         })
     }
 
-    /// A class's further bins, if its first one was ever waited for: before that nobody uses them. They are
+    /// A class's further bins, if a thread ever waited for its first bin: before that no thread uses them. They take
     /// half a megabyte, which a small program never touches.
     fn further_bins(&self, table: &Table) -> Vec<Place> {
         let all = || array(table.address, table, table.count, 0);
@@ -351,7 +352,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         places.take(LONGEST as usize).collect()
     }
 
-    /// The records inside those of the parent, or behind a pointer of the parent's.
+    /// The records that lie inside those of the parent, or behind a pointer of the parent's.
     fn inside(&self, table: &Table) -> Result<Vec<Place>, ReadError> {
         let Some((parent, parents)) = table
             .parent
@@ -372,7 +373,7 @@ impl<'a, M: Memory> Reader<'a, M> {
                         places.extend(array(first, table, self.affordable(table, count), index));
                     }
                 }
-                // The region's other records are address space that nobody has touched.
+                // The other records of the region are address space that was never touched.
                 (_, "extent") => {
                     let row = Row::of(&self.directory.tables[parent], parents, record);
                     let count = row.get("extents").unwrap_or(0).min(table.count);
@@ -404,9 +405,9 @@ impl<'a, M: Memory> Reader<'a, M> {
         Ok(places)
     }
 
-    /// Records behind an array of pointers that stands in the parent's record.
+    /// The records behind an array of pointers in the parent's record.
     fn group_of(&self, table: &Table, base: u64, parent: usize) -> Result<Vec<Place>, ReadError> {
-        // No heap has more of them.
+        // The most pointers in such an array: no heap has more.
         const MOST_POINTERS: u64 = 4096;
         let each = table.link.unwrap_or(0).clamp(1, MOST_POINTERS);
         let pointers = table.count.div_ceil(each).min(MOST_POINTERS);
@@ -428,7 +429,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         Ok(places)
     }
 
-    /// Block numbers of a region that are committed, by its extents: beginnings and ends, in order.
+    /// The numbers of a region's committed blocks, from its extents: beginnings and ends, in order.
     fn committed(&self, region: usize) -> Vec<(u64, u64)> {
         let extents = self.directory.find("extent");
         let Some((place, copies)) =
@@ -449,7 +450,7 @@ impl<'a, M: Memory> Reader<'a, M> {
             })
             .collect();
         found.sort_unstable();
-        // Extents do not overlap; what says so is not read twice.
+        // Extents do not overlap. If a process claims that they do, the overlapping part is not read twice.
         let mut end = 0;
         for (first, behind) in &mut found {
             *first = (*first).max(end);
@@ -463,7 +464,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         count.min(self.left.get() / (table.high - table.low + COST_OF_A_RECORD))
     }
 
-    /// Room for records; fails if so many can not be paid for.
+    /// Room for records. Fails if reading them would exceed the budget.
     fn copies_at(&self, table: &Table, places: &[Place]) -> Result<Copies, ReadError> {
         let each = table.high - table.low + COST_OF_A_RECORD;
         let cost = each.saturating_mul(places.len() as u64);
@@ -473,7 +474,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         Ok(Copies::plan(table, places))
     }
 
-    /// Pays for reading them.
+    /// Takes the cost of reading the records from the budget.
     fn affords(&self, copies: &Copies) -> Result<(), ReadError> {
         let cost = copies.cost();
         let left = self.left.get().checked_sub(cost);
@@ -481,7 +482,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         Ok(())
     }
 
-    /// Copies of records, each from one moment if it has a lock and is not changed all the time.
+    /// Copies records. If they have a lock and do not change all the time, each copy is of one moment.
     fn settled(&mut self, table: &Table, mut copies: Copies) -> Result<Copies, ReadError> {
         self.affords(&copies)?;
         match table.lock {
@@ -514,7 +515,7 @@ fn too_much(address: u64, cost: u64) -> ReadError {
     }
 }
 
-/// Records of one array. No table is longer; what claims to be is read so far and no further.
+/// The most records of one array. No table is longer; of a table that claims more, this many are read.
 const LONGEST: u64 = 1 << 20;
 
 /// Address, parent and number of each record of an array.

@@ -1,19 +1,19 @@
-//! Copies of records, taken from a process that runs on.
+//! Copies records of a process while it runs.
 //!
 //! ```text
 //!  plan     where the records lie            runs of records, side by side or far apart
 //!  pieces   what of them is read             one piece a run where it has no great gaps
-//!  settle   when a copy is taken as it is    lock free, and nobody was there meanwhile
+//!  settle   when a copy is taken as it is    lock free, and no thread took it meanwhile
 //! ```
 //!
-//! A call of the system copies pieces in their order within a microsecond or two, so what shows that a
-//! copy is of one moment is read in the same call: the record a second time, or, for records that stand
-//! under another one's lock, that lock before and behind. Only what did not settle is read again.
+//! A call of the system copies pieces in their order within a microsecond or two. The evidence that a copy is of one
+//! moment is therefore read in the same call: the record a second time, or, for records under another record's lock,
+//! that lock before and after. Only the copies that did not settle are read again.
 //!
-//! Why that suffices: the lock word is not 0 while somebody writes, and the number of acquisitions has
-//! grown before he writes. Two equal copies of a record, one taken whole before the other, hold every
-//! word as it was between them. For a *bracket* the lock's words are read twice before the records and
-//! once behind: the lock was free between the first two, and nobody took it until the third.
+//! Why that suffices: the lock word is not 0 while a thread writes, and the number of acquisitions grows before the
+//! thread writes. Two equal copies of a record, one taken completely before the other, show every word as it was
+//! between them. For a *bracket* the lock's words are read twice before the records and once after: the lock was free
+//! between the first two readings, and no thread took it until the third.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -24,25 +24,25 @@ use loam_format::counters::copies::{is_equal, length_of, Copies, Spot, READ_ALON
 use loam_format::counters::directory::Table;
 use loam_format::memory::{Memory, Piece, ReadError};
 
-/// How hard to try for copies that are of one moment.
+/// How much effort to spend on copies that are of one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Copies of one record, at most.
+    /// The most copies of one record.
     tries: u32,
-    /// Time for a table, at most.
+    /// The most time for a table.
     time: Duration,
-    /// The first nap between two tries.
+    /// The first pause between two tries.
     nap: Duration,
 }
 
 impl Patience {
-    /// For one look that somebody waits for.
+    /// For a single look that a caller waits for.
     pub const THOROUGH: Patience = Patience {
         tries: 64,
         time: Duration::from_millis(20),
         nap: NAP,
     };
-    /// For a look among many: the next one comes soon.
+    /// For one look of many, where the next one comes soon.
     pub const LIVE: Patience = Patience {
         tries: 12,
         time: Duration::from_millis(4),
@@ -50,12 +50,12 @@ impl Patience {
     };
 }
 
-/// Tries that follow each other at once. Who holds a lock for longer than these take is waited for,
-/// asleep: for 50 us, then twice as long each time.
+/// Tries that follow each other without a pause. If a thread holds the lock for longer than these take, the reader
+/// sleeps between tries: for 50 us, then twice as long each time.
 const QUICK_TRIES: u32 = 4;
 const NAP: Duration = Duration::from_micros(50);
 
-/// Counts tries, and naps between them.
+/// Counts tries, and pauses between them.
 pub struct Trial {
     patience: Patience,
     began: Instant,
@@ -63,7 +63,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Begins.
+    /// Begins counting.
     pub fn new(patience: Patience) -> Trial {
         Trial {
             patience,
@@ -72,7 +72,7 @@ impl Trial {
         }
     }
 
-    /// Whether to try (again).
+    /// Whether there is another try. May sleep before it.
     pub fn goes_on(&mut self) -> bool {
         self.tries += 1;
         if self.tries == 1 {
@@ -89,16 +89,16 @@ impl Trial {
     }
 }
 
-/// Records of a bracket that are read between two looks at the lock: some 12 KiB of blocks' records,
-/// which takes 2 us. What does not settle is tried again in halves.
+/// Records of a bracket that are read between two looks at the lock: some 12 KiB of blocks' records, which takes 2 us.
+/// If a part does not settle, its halves are tried.
 const BRACKETED: usize = 64;
 
-/// Reading copies out of memory whose owner runs on.
+/// Reads copies out of memory while its owner runs.
 pub trait Settle {
-    /// Reads all of them once, whoever writes meanwhile.
+    /// Reads all records once, even if the owner writes meanwhile.
     fn read(&mut self, table: &Table, memory: &impl Memory) -> Result<(), ReadError>;
 
-    /// Reads records that have a lock each. False if some may be of two moments.
+    /// Reads records that have a lock each. False if a copy may mix two moments.
     fn settle(
         &mut self,
         table: &Table,
@@ -107,12 +107,12 @@ pub trait Settle {
         patience: Patience,
     ) -> Result<bool, ReadError>;
 
-    /// Takes all records as they were read twice, and says which are not settled.
+    /// Stores all records, which were read twice, and returns those that are not settled.
     fn take_twice(&mut self, table: &Table, lock: u64, spots: &[Spot], copied: &[u8])
         -> Vec<usize>;
 
-    /// Reads records that stand under another one's lock, some at a time, each part between two
-    /// looks at the lock. False if some may be of two moments.
+    /// Reads records under another record's lock in several parts, each between two looks at the lock. False if a copy
+    /// may mix two moments.
     fn bracket(
         &mut self,
         table: &Table,
@@ -138,7 +138,7 @@ impl Settle for Copies {
         patience: Patience,
     ) -> Result<bool, ReadError> {
         attempt(self, |copies| {
-            // All of them twice, and then those that were written meanwhile, each twice in a row.
+            // First all records are read twice; then those that were written meanwhile, each twice in a row.
             let everything = copies.spots(table, 0, copies.records.len());
             let twice = [everything.as_slice(), everything.as_slice()];
             let copied = gather(memory, &twice.concat())?;
@@ -183,7 +183,7 @@ impl Settle for Copies {
         copied: &[u8],
     ) -> Vec<usize> {
         let (one, two) = copied.split_at(copied.len() / 2);
-        // Most of the time nothing has changed at all.
+        // Most of the time nothing has changed.
         let first = (one != two).then(|| {
             let mut first = self.clone();
             first.take(spots, one);
@@ -242,7 +242,7 @@ impl Settle for Copies {
     }
 }
 
-/// What lies between ranges may be unreadable, and is not in images: then it is read around.
+/// Gaps between ranges may be unreadable, and images lack them. In that case the ranges are read one by one.
 fn attempt<T>(
     copies: &mut Copies,
     mut read: impl FnMut(&mut Copies) -> Result<T, ReadError>,
@@ -262,14 +262,15 @@ fn fill(copies: &mut Copies, memory: &impl Memory, spots: &[Spot]) -> Result<(),
     Ok(())
 }
 
-/// Room for what is gathered that a thread keeps: what a look at a small program takes at a time, several times over. Chosen.
+/// The most memory that a thread keeps for gathered bytes. Chosen: several times what a look at a small program reads
+/// at once.
 const ROOM: usize = 1 << 20;
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What was gathered, in room that is used again: new room would be cleared first, for nothing.
+/// Gathered bytes, in memory that is used again: new memory would first be cleared, in vain.
 pub struct Gathered {
     room: Vec<u8>,
     length: usize,
@@ -292,7 +293,7 @@ impl Drop for Gathered {
     }
 }
 
-/// Reads pieces, all in one call if the system takes so many.
+/// Reads pieces, all in one call if the system allows so many.
 pub fn gather(memory: &impl Memory, spots: &[Spot]) -> Result<Gathered, ReadError> {
     let piece = |spot: &Spot| Piece {
         address: spot.address,
@@ -309,18 +310,18 @@ pub fn gather(memory: &impl Memory, spots: &[Spot]) -> Result<Gathered, ReadErro
     Ok(gathered)
 }
 
-/// The words of a lock that show whether somebody was there.
+/// The words of a lock that show whether a thread has taken it.
 #[derive(Debug, Clone)]
 pub struct Seal {
     spots: Vec<Spot>,
     length: usize,
-    /// Where the lock word is among these bytes.
+    /// Offset of the lock word among these bytes.
     word: usize,
 }
 
 impl Seal {
-    /// Of the lock of a table's only record, if it has one: the word, and the number of acquisitions;
-    /// of a library that counts none the whole record.
+    /// The seal of the lock in a table's only record, if it has one: the lock word and the number of acquisitions. If
+    /// a library does not count acquisitions, the seal is the whole record.
     pub fn of(table: &Table) -> Option<Seal> {
         let lock = table.lock?;
         let counted = table.field("lock_acquisitions");
@@ -352,7 +353,7 @@ impl Seal {
         Some(seal)
     }
 
-    /// Adds to the pieces to be read some others, and the looks at the lock around them.
+    /// Adds pieces to the list, with the looks at the lock before and after them.
     pub fn around(&self, all: &mut Vec<Spot>, inner: &[Spot]) {
         all.extend(&self.spots);
         all.extend(&self.spots);
@@ -360,7 +361,8 @@ impl Seal {
         all.extend(&self.spots);
     }
 
-    /// Takes what `around` had read from the front: the bytes inside, and whether nobody was there.
+    /// Takes the bytes that `around` requested from the front. Returns the bytes of the pieces, and whether no thread
+    /// had the lock.
     pub fn open<'a>(&self, rest: &mut &'a [u8], length: usize) -> (&'a [u8], bool) {
         let (first, behind) = rest.split_at(self.length);
         let (second, behind) = behind.split_at(self.length);

@@ -1,4 +1,4 @@
-//! What the counters of one process said at one moment.
+//! The counters of one process at one moment.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ impl Value {
     }
 }
 
-/// Figures by the ids of `formats/counters.toml`, in their order. One that is not there is not known.
+/// Figures by the ids of `formats/counters.toml`, in their order. A missing figure is unknown.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Values(Vec<(Cow<'static, str>, Value)>);
 
@@ -41,7 +41,7 @@ impl Serialize for Values {
 
 impl Values {
     fn put(&mut self, id: Cow<'static, str>, value: Value) {
-        // Most are set in their order.
+        // Most figures are set in the order of their ids.
         if self.0.last().is_none_or(|(last, _)| *last < id) {
             return self.0.push((id, value));
         }
@@ -56,7 +56,7 @@ impl Values {
         self.put(id.into(), Value::Whole(value));
     }
 
-    /// Sets a ratio or a rate, unless it is none.
+    /// Sets a ratio or a rate, unless it is not a number.
     pub fn set_real(&mut self, id: impl Into<Cow<'static, str>>, value: f64) {
         if value.is_finite() {
             self.put(id.into(), Value::Real(value));
@@ -70,7 +70,7 @@ impl Values {
         }
     }
 
-    /// Sets what a formula yields, if it is known.
+    /// Sets the result of a formula, if it is known.
     pub fn set_number(&mut self, id: &'static str, value: Option<Number>) {
         match value {
             Some(Number::Whole(value)) => self.set(id, value),
@@ -90,7 +90,7 @@ impl Values {
         place.ok().map(|place| self.0[place].1)
     }
 
-    /// A whole number, 0 where it is not known.
+    /// A whole number; 0 if it is not known.
     pub fn whole(&self, id: &str) -> u64 {
         match self.get(id) {
             Some(Value::Whole(value)) => value,
@@ -123,7 +123,7 @@ pub struct ClassFigures {
 }
 
 impl ClassFigures {
-    /// Bytes in blocks that the program does not hold: free, cached, and behind the last slots.
+    /// Bytes in blocks that are not live: free, cached, and behind the last slots.
     pub fn waste(&self) -> u64 {
         let blocks = self
             .values
@@ -135,7 +135,7 @@ impl ClassFigures {
             .saturating_sub(self.values.whole(ids::CLASS_UNBACKED_BYTES))
     }
 
-    /// Bytes in blocks that the program holds.
+    /// Bytes in live blocks.
     pub fn live_bytes(&self) -> u64 {
         self.values
             .whole(ids::CLASS_LIVE_BLOCKS)
@@ -148,7 +148,7 @@ impl ClassFigures {
 pub struct HeapFigures {
     /// 0 is the default heap.
     pub number: u64,
-    /// What the program called it; the default heap is `default`.
+    /// The program's name for it; the default heap is `default`.
     pub name: String,
     /// The counters of scope `heap`.
     pub values: Values,
@@ -172,44 +172,45 @@ impl HeapFigures {
 pub struct LockFigures {
     /// `class-48`, `page_heap`...
     pub name: String,
-    /// The heap that it belongs to; none for what all heaps share.
+    /// The heap that it belongs to; none for locks that all heaps share.
     pub heap: Option<u64>,
     /// Acquisitions.
     pub taken: u64,
-    /// Those that had to wait.
+    /// Acquisitions that had to wait.
     pub waited: u64,
-    /// Tries that found it taken and went another way.
+    /// Tries that found the lock taken and did not wait for it.
     pub refused: u64,
 }
 
-/// Everything.
+/// All counters of a process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Snapshot {
     /// The library's own version, as text.
     pub library: String,
-    /// The format that the process shows.
+    /// The version of the format in the process.
     pub format_version: u32,
-    /// Whether another allocator tells these figures (`loam run --allocator`): `library` is its name and version then.
+    /// Whether another allocator reports these figures (`loam run --allocator`): `library` is then its name and
+    /// version.
     pub is_peer: bool,
-    /// Whether every table was read in a moment in which nobody changed it.
+    /// Whether every table was read at a moment when no thread changed it.
     pub consistent: bool,
-    /// How long ago free runs, extents and records were read, if that was not now.
+    /// The age of free runs, extents and records, if this look did not read them.
     #[serde(skip)]
     pub age: Option<Duration>,
-    /// Scope `process`, and the sums of scope `heap`.
+    /// Counters of scope `process`, and the sums of those of scope `heap`.
     pub process: Values,
-    /// The default heap first.
+    /// The heaps, the default heap first.
     pub heaps: Vec<HeapFigures>,
     /// Every lock.
     pub locks: Vec<LockFigures>,
     /// Distributions, by id.
     pub histograms: BTreeMap<String, Vec<u64>>,
-    /// What could not be read, and what follows from it.
+    /// What could not be read, and the consequences.
     pub notes: Vec<String>,
     /// Address ranges of blocks: start and end.
     #[serde(skip)]
     pub block_ranges: Vec<(u64, u64)>,
-    /// Addresses of records; the mappings around them, except for blocks, are the heap's metadata.
+    /// Addresses of records. The mappings around them, without the blocks, are the heap's metadata.
     #[serde(skip)]
     pub record_addresses: Vec<u64>,
 }
@@ -236,7 +237,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether it says what the program holds, so that the heap's memory can be told by what it is.
+    /// Whether it reports live bytes, so that the heap's memory can be divided by its use.
     pub fn is_accounted(&self) -> bool {
         !self.is_peer || self.process.get(ids::LIVE_BYTES).is_some()
     }

@@ -1,4 +1,4 @@
-//! The reader against made-up processes: small ones that add up, newer and older ones, hostile ones.
+//! The reader against artificial processes: small ones with known sums, newer and older ones, hostile ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ mod cost;
 
 const BLOCK: u64 = 0x10000;
 
-/// Memory that is written down piece by piece.
+/// Memory that a test writes piece by piece.
 #[derive(Debug, Clone, Default)]
 struct Pretended {
     pieces: BTreeMap<u64, Vec<u8>>,
@@ -80,7 +80,7 @@ impl Process {
         }
     }
 
-    /// Adds a table whose fields are 8 bytes each, one after the other.
+    /// Adds a table with fields of 8 bytes each, one after the other.
     fn table(&mut self, name: &str, shape: Shape, fields: &[(&str, u32)]) -> u32 {
         let number = self.tables.len() as u32;
         let mut table = padded(name, 24);
@@ -174,7 +174,7 @@ fn process() -> Process {
             ("queued", 40),
             ("unbacked_pages", 48),
             ("taken", 56),
-            // None: the word of the lock, which is nobody's.
+            // No slots: this is the word of the lock, which belongs to no counter.
             ("absent_slots", 0),
             ("absent_pages", 0),
         ],
@@ -214,7 +214,7 @@ fn process() -> Process {
         0x24000,
         &[0x25000, 7, 1, 0, 990, 0, 0, 0x1050, 0x1000, 0x2010, 0x2000],
     );
-    // Its second magazine is being replaced: more than any magazine may hold.
+    // Its second magazine is being replaced and seems to hold more than any magazine may.
     process.words(
         0x25000,
         &[0, 3, 0, 4, 1000, 0, 0, 0x1008, 0x1000, 0x9000, 0x2000],
@@ -284,7 +284,7 @@ fn process() -> Process {
     let region = process.table(
         "region",
         regions,
-        // The last one where the second extent would end, which there is none of.
+        // The last one lies where a second extent would end, but there is no second extent.
         &[
             ("base", 8),
             ("extents", 16),
@@ -357,7 +357,7 @@ fn a_small_process_is_read_to_the_last_block() {
         (whole("lock_acquisitions"), whole("lock_contentions")),
         (189, 14)
     );
-    // Free and backed: pages 2-4; free and not: 5-6; and the region's 511 other blocks.
+    // Free and backed: pages 2-4. Free and not backed: 5-6, and the region's 511 other blocks.
     assert_eq!(whole("largest_free_run_bytes"), 3 * 4096);
     assert_eq!(whole("free_list_length"), 1 + 1);
     assert_eq!(whole("uncommitted_ranges"), 1 + 1);
@@ -482,7 +482,7 @@ fn a_table_that_is_gone_costs_only_itself() {
     );
 }
 
-/// Memory in which the page heap's record is never twice the same.
+/// Memory in which the page heap's record differs at each reading.
 struct Restless(Pretended, AtomicU64);
 
 impl Memory for Restless {
@@ -507,7 +507,7 @@ fn a_record_that_changes_all_the_time_is_taken_and_said_to_be_torn() {
     );
 }
 
-/// Garbage ends in figures or in an error, soon, and never in a panic.
+/// Garbage leads to figures or to an error, soon, and never to a panic.
 fn survive(memory: &Pretended) {
     match read_memory(memory, BLOCK, Passes::One) {
         Ok(snapshot) => {
@@ -564,7 +564,7 @@ proptest! {
     }
 }
 
-/// Everything is readable, and claims are as large as can be.
+/// Memory in which everything is readable, and all claims are as large as possible.
 struct Endless(Pretended);
 
 impl Memory for Endless {
@@ -598,7 +598,7 @@ fn endless_claims_come_to_an_end() {
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
-/// The golden files that the C++ tests write: every figure in them is found again in the image.
+/// The golden files that the C++ tests write. Every figure in them must be found in the image.
 #[test]
 fn the_golden_files_say_what_their_images_do() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/golden");
@@ -627,7 +627,7 @@ fn the_golden_files_say_what_their_images_do() {
     assert!(seen > 0);
 }
 
-/// What of the golden file the reader sees otherwise.
+/// The differences between the golden file and the reader's figures.
 fn differences(expected: &serde_json::Value, found: &Snapshot) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut compare = |what: String, expected: &serde_json::Value, found: Option<f64>| {
@@ -727,14 +727,14 @@ fn a_published_image_serves_while_it_is_fresh_and_the_right_ones() {
     let second = std::time::Duration::from_secs(1);
     let found = write(4711, second, 2).unwrap();
     assert!(found.process.whole("live_bytes") > 0);
-    // The image may be an older library's, and then says that too.
+    // The image may come from an older library; then another note says so.
     assert!(found.notes.iter().any(|note| note.contains("publishes")));
     assert_eq!(write(4712, second, 2), None, "somebody else's");
     assert_eq!(write(4711, 60 * second, 2), None, "left behind");
     assert_eq!(write(4711, second, 3), None, "never done");
 }
 
-// loam issue 37, C16: images of processes that were killed stay behind.
+// loam issue 37, C16: killed processes leave their images behind.
 #[test]
 fn images_that_no_process_holds_are_removed() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! One line in plain words: what most of a process's memory is.
+//! One line in plain words: the largest part of a process's memory.
 //!
-//! Thresholds are chosen: a quarter of the resident set in one kind of overhead is worth the headline
-//! even where live blocks are more, since live blocks are what memory is for. Below a MiB of overhead
-//! nobody needs to act, whatever its share.
+//! Thresholds are chosen. A quarter of the resident set in one kind of overhead deserves the headline even if live
+//! blocks are more, since live blocks are what memory is for. An overhead below a MiB needs no action, whatever its
+//! share.
 
 use serde::Serialize;
 
@@ -12,11 +12,11 @@ use loam_process::residence::Kind;
 use crate::account::{Account, Share};
 use crate::view::View;
 
-/// What the verdict is.
+/// The subject of the verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
-    /// The program holds it.
+    /// Live blocks of the program.
     Live,
     /// Free space between live blocks.
     Fragmentation,
@@ -26,13 +26,13 @@ pub enum Finding {
     Retained,
     /// The heap's own records.
     Records,
-    /// Given up already; the kernel takes it when it needs it.
+    /// Memory that was given up already; the kernel takes it when it needs it.
     LazilyFreed,
     /// Outside of any heap.
     OutsideHeap,
-    /// In an allocator that does not say what it holds.
+    /// Memory of an allocator that does not report its live bytes.
     OpaqueHeap,
-    /// Swapped out, more than is resident.
+    /// More memory is swapped out than is resident.
     Swapped,
     /// Resident beyond what the heap counts: huge pages over holes.
     Uncounted,
@@ -41,9 +41,9 @@ pub enum Finding {
 /// The verdict with its sentence.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
-    /// For programs.
+    /// The verdict for programs.
     pub finding: Finding,
-    /// For people.
+    /// The verdict for people.
     pub sentence: String,
 }
 
@@ -238,7 +238,7 @@ mod tests {
                 Finding::OutsideHeap,
                 "program and other files",
             ),
-            // Little is little, whatever its share.
+            // An overhead below a MiB is not reported, whatever its share.
             (
                 vec![(Live, MIB / 2), (Cached, MIB / 2)],
                 Finding::Live,

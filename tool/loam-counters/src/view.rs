@@ -1,4 +1,4 @@
-//! Everything that can be seen of one process at one moment.
+//! All figures of one process at one moment.
 
 use std::time::SystemTime;
 
@@ -12,35 +12,36 @@ use loam_process::residence::{look_into, stack_pointers, Kind, OwnRanges, Reside
 use crate::account::{own_ranges, Account};
 use crate::{CountersError, Snapshot};
 
-/// One process, seen as deeply as allowed.
+/// One process, as far as the system allows to see it.
 #[derive(Debug)]
 pub struct View {
     /// When the look began.
     pub looked_at: SystemTime,
-    /// Who it is.
+    /// Which process it is.
     pub identity: Identity,
-    /// The cheap figures.
+    /// The figures that cost little.
     pub outline: Outline,
     /// Where its memory is.
     pub residence: Residence,
     /// Every resident byte by name.
     pub account: Account,
-    /// What it allocates with.
+    /// Its allocator.
     pub allocator: Option<Allocator>,
-    /// The heap's counters: none where the process has no such heap.
+    /// The heap's counters; none if the process has no Loam heap.
     pub counters: Result<Option<Snapshot>, CountersError>,
 }
 
 impl View {
-    /// Looks at a process, apart from who waits for it: one that holds up the look for ever is an error.
+    /// Looks at a process on a thread of its own, so that the caller does not wait for ever. A process that holds up
+    /// the look is an error.
     pub fn of(identity: Identity) -> Result<View, ProcessError> {
         let pid = identity.key.pid;
         apart::within(move || View::read(identity.clone()))
             .unwrap_or_else(|doing| Err(ProcessError::Silent { pid, doing }))
     }
 
-    /// Looks at several, apart and side by side as far as they hold up the look, and shows each while it is there: they may be
-    /// large. In the order in which they were given.
+    /// Looks at several processes, on threads of their own, several at a time if they hold up the look. Each view is
+    /// passed to `show` and then dropped, because views may be large. Results are in the order of `identities`.
     pub fn each<R: Send + 'static>(
         identities: Vec<Identity>,
         show: impl Fn(&View) -> R + Send + Sync + 'static,
@@ -74,15 +75,15 @@ impl View {
             .collect()
     }
 
-    /// Looks at a process, however long that takes. Fails if its memory may not be looked at; counters that can not be read
-    /// are no failure.
+    /// Looks at a process, however long that takes. Fails if its memory may not be looked at. Counters that can not be
+    /// read are no failure.
     pub fn read(identity: Identity) -> Result<View, ProcessError> {
         let looked_at = SystemTime::now();
         let pid = identity.key.pid;
         let outline = Outline::read(pid)?;
         let mappings = mappings::read_all(pid)?;
         if mappings.is_empty() {
-            // It has just ended: its files are still there, and empty.
+            // The process has just ended: its files still exist and are empty.
             return Err(ProcessError::Ended(pid));
         }
         let counters = crate::read(pid, &mappings);
@@ -96,13 +97,13 @@ impl View {
         let mappings = own.cut(mappings, look_into(pid));
         let residence = Residence::of(&mappings, &stack_pointers(pid), &own);
         let account = Account::of(&residence, snapshot);
-        // A number that was given to somebody else meanwhile would mix two processes.
+        // If the system reused the process's number meanwhile, the figures would mix two processes.
         if Identity::read(pid)?.key != identity.key {
             return Err(ProcessError::Ended(pid));
         }
         let peer = snapshot.filter(|snapshot| snapshot.is_peer);
         let allocator = match peer {
-            // Built from its sources it may lie in a file of any name.
+            // An allocator that is built from its sources may lie in a file of any name.
             Some(peer) => Some(Allocator {
                 name: peer.family().to_owned(),
                 file: "by its own figures".to_owned(),
@@ -122,7 +123,7 @@ impl View {
         Ok(view)
     }
 
-    /// Adds to the counters what only the system knows.
+    /// Adds the counters that only the system knows.
     fn complete(&mut self) {
         let heap = *self.residence.part(Kind::LoamHeap);
         if let Ok(Some(snapshot)) = &mut self.counters {

@@ -1,13 +1,13 @@
-//! Little-endian numbers and padded text out of bytes that may end anywhere.
+//! Reads little-endian numbers and padded text from bytes that may end anywhere.
 
-/// Four bytes.
+/// A number of four bytes.
 pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     let end = offset.checked_add(4)?;
     let word = bytes.get(offset..end)?;
     Some(u32::from_le_bytes(word.try_into().ok()?))
 }
 
-/// Eight bytes.
+/// A number of eight bytes.
 pub fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     let end = offset.checked_add(8)?;
     let word = bytes.get(offset..end)?;
@@ -23,7 +23,7 @@ pub fn number_at(bytes: &[u8], offset: usize, width: usize) -> Option<u64> {
     Some(u64::from_le_bytes(whole))
 }
 
-/// Text up to the first zero, fit for a terminal.
+/// The text up to the first zero, made fit for a terminal.
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0);
     let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);

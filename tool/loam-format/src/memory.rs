@@ -1,16 +1,16 @@
-//! Memory to read from by address: a process's, an image's, or a test's.
+//! Memory that is read by address: a process's, an image's, or a test's.
 
 use thiserror::Error;
 
 /// Why bytes could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// Nothing readable is there.
+    /// No readable memory is there.
     #[error("address {address:#x} is not mapped ({length} bytes were wanted)")]
     Unmapped {
-        /// Of the first byte that was wanted.
+        /// Address of the first requested byte.
         address: u64,
-        /// How many were.
+        /// Number of requested bytes.
         length: usize,
     },
     /// The process ended.
@@ -19,12 +19,12 @@ pub enum ReadError {
     /// The system does not allow it.
     #[error("{0}")]
     Denied(String),
-    /// Anything else.
+    /// Any other error.
     #[error("reading another process's memory failed: {0}")]
     Failed(String),
 }
 
-/// Somewhere to read bytes from by address: a process, or a file of bytes in tests.
+/// Memory whose bytes can be read by address: a process's, or in tests a file's.
 pub trait Memory {
     /// Fills the buffer or fails.
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError>;
@@ -36,9 +36,8 @@ pub trait Memory {
         Ok(buffer)
     }
 
-    /// Fills the buffer with pieces, one behind the other: read in their order, and as close
-    /// together in time as can be. Fails with the first piece that can not be read. The buffer is
-    /// as long as all pieces together.
+    /// Fills the buffer with pieces, one after the other. They are read in this order, and as close together in time
+    /// as possible. Fails at the first piece that can not be read. The buffer is as long as all pieces together.
     fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
         let mut rest = buffer;
         for piece in pieces {
@@ -53,8 +52,8 @@ pub trait Memory {
 /// Bytes at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Of the first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// In bytes.
+    /// Number of bytes.
     pub length: usize,
 }

@@ -1,13 +1,14 @@
-//! Texts from elsewhere, made fit for a terminal: names of files and processes, arguments, what a file says.
+//! Makes texts from outside fit for a terminal: names of files and processes, arguments, contents of files.
 //!
-//! What does not show itself is written as JSON writes it, `\u001b`: characters that control a terminal, that reorder a line
-//! (U+202E), that break it, that are invisible or assigned to nothing. The same form serves JSON, where it means the character.
+//! A character that is not visible is written as JSON writes it, `\u001b`: characters that control a terminal, reorder
+//! a line (U+202E), break it, are invisible or not assigned. The same form is valid in JSON, where it means the
+//! character.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether the character shows itself. Rust's `Debug` knows: it writes out as they are only characters that print. It would
-/// also escape combining marks, but not behind another character.
+/// Whether the character is visible. Rust's `Debug` knows this: it leaves only printable characters as they are. It
+/// would also escape combining marks, but not after another character.
 pub fn shows(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
@@ -18,13 +19,13 @@ pub fn shows(c: char) -> bool {
     pair.escape_debug().nth(1) == Some(c)
 }
 
-/// A text of one line.
+/// The text as a single line.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| None)
 }
 
-/// The last gate before a terminal: lines and tabs pass, and the three styles that we use: bold,
-/// dim and neither.
+/// The last check before a terminal. It lets through lines, tabs and the three styles that we use: bold, dim and
+/// neither.
 pub fn page(text: &str) -> Cow<'_, str> {
     const STYLES: [&str; 3] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m"];
     escaped(text, |rest| {
@@ -36,12 +37,13 @@ pub fn page(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Lines, without any style.
+/// The text with its lines, without any style.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |rest| rest.starts_with(['\n', '\t']).then_some(1))
 }
 
-/// `passes` says how many bytes of what begins with a character that does not show itself may stay.
+/// Escapes a text. `passes` gets the rest of the text at each invisible character, and returns how many bytes of it
+/// may stay.
 fn escaped(text: &str, passes: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     if text.chars().all(shows) {
         return Cow::Borrowed(text);
@@ -66,20 +68,19 @@ fn escaped(text: &str, passes: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// Text from elsewhere, made fit for a terminal and one line, and as long as before: a mark stands
-/// for each character that does not show itself.
+/// The text as a single line, fit for a terminal and of the same length: a mark replaces each invisible character.
 pub fn printable(text: &str) -> String {
     let clean = |c: char| if shows(c) { c } else { '\u{fffd}' };
     text.chars().map(clean).collect()
 }
 
-/// A word of a command that is offered for copying, as a shell reads it.
+/// A word of a command for copying, in a form that a shell reads.
 pub fn word(text: &str) -> Cow<'_, str> {
-    // No command line has a zero byte in it; such a text was never a word.
+    // A command line can not contain a zero byte, so such a text is not a word of a command.
     let quoted = shlex::try_quote(text).unwrap_or(Cow::Borrowed("''"));
     match line(&quoted) {
         Cow::Borrowed(_) => quoted,
-        // What the gate would write would name another file. Shells read `\u001b` within $'...'.
+        // The escaped text would name another file. Shells read `\u001b` within $'...'.
         Cow::Owned(_) => {
             let text = text.replace('\\', "\\\\").replace('\'', "\\'");
             Cow::Owned(format!("$'{}'", line(&text)))
@@ -87,7 +88,7 @@ pub fn word(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Words of a command, as a shell reads them.
+/// The words of a command, in a form that a shell reads.
 pub fn command<S: AsRef<str>>(words: &[S]) -> String {
     let words: Vec<Cow<str>> = words.iter().map(|text| word(text.as_ref())).collect();
     words.join(" ")

@@ -1,12 +1,12 @@
-//! Figures as people read them. Binary prefixes for memory, decimal ones for counts and rates.
+//! Figures for people: binary prefixes for memory, decimal ones for counts and rates.
 
 use serde::{Deserialize, Serialize};
 
-/// What a figure is measured in; decides how it is written.
+/// The unit of a figure, which determines how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// Things per second.
+    /// Events per second.
     PerSecond,
     /// Seconds.
     Seconds,
@@ -16,9 +16,9 @@ pub enum Unit {
     Bytes,
     /// A part of a whole; 0.15 is written 15%.
     Percent,
-    /// A plain number of things.
+    /// A plain number.
     Count,
-    /// One thing divided by another.
+    /// A quotient.
     Ratio,
 }
 

@@ -46,7 +46,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Cuts a text that may be long, at a character boundary.
+/// Cuts a text that may be too long, at a character boundary.
 pub fn excerpt(text: &str, limit: usize) -> String {
     if text.chars().count() <= limit {
         return text.to_owned();

@@ -1,7 +1,7 @@
 //! `loam lab compare A B`: what changed between two runs.
 //!
-//! Rounds of different runs have no partner, so the ratio is one of medians, and its interval
-//! comes from the ends of both: a difference is called one only if the intervals do not touch.
+//! Rounds of different runs are not paired, so the ratio is one of medians. Its interval is computed from the ends of
+//! both intervals. A change is called a difference only if the intervals do not touch.
 
 use comfy_table::{presets, Cell as TableCell, CellAlignment, Table};
 
@@ -51,7 +51,7 @@ pub fn render(before: &Results, after: &Results, styled: bool) -> String {
     text
 }
 
-/// Why figures of the two may differ for reasons that have nothing to do with allocators.
+/// Reasons other than allocators why figures of the two runs may differ.
 fn incomparable(before: &Results, after: &Results) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut check = |what: &str, a: &str, b: &str| {

@@ -1,4 +1,4 @@
-//! Which file exactly: a digest of its bytes and the linker's identity of it.
+//! Identifies a file exactly: by a digest of its bytes and by the linker's build-id.
 
 use std::fs::File;
 use std::io::{self, Read};

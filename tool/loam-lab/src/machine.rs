@@ -1,4 +1,4 @@
-//! What the system says of the machine that measures, and which tool that is.
+//! Describes the measuring machine, as the system reports it, and the tool.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn distribution() -> String {
         )
 }
 
-/// The one in brackets: `always [madvise] never`.
+/// The bracketed word: `always [madvise] never`.
 fn transparent_hugepages() -> String {
     let all = setting("/sys/kernel/mm/transparent_hugepage/enabled");
     let chosen = all
@@ -62,7 +62,7 @@ fn setting(path: &str) -> String {
     fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
-/// The tool, with the commit of the source tree if it runs from one.
+/// The tool, with the commit of the source tree if it runs from a source tree.
 pub fn tool(source_root: Option<&Path>) -> Tool {
     let commit = source_root.and_then(|root| git(root, &["rev-parse", "HEAD"]));
     let changes =

@@ -1,8 +1,9 @@
-//! Results files become one: jobs of one sweep, on one machine or on many.
+//! Merges several results files into one: jobs of one sweep, on one machine or on many.
 //!
-//! What was measured on like machines with the same program is one experiment, and its rounds follow each other: the trials
-//! that a ratio compares stay in one round of one file. Whatever differs (machine, program, trace, speed) is an experiment
-//! of its own, named `NAME`, `NAME-2`, ...; no figure is ever formed over two machines. `Part` says whence each is.
+//! Measurements on like machines with the same program become one experiment, and their rounds follow each other: the
+//! trials that a ratio compares stay in one round of one file. If anything differs (machine, program, trace, speed),
+//! the measurement becomes an experiment of its own, named `NAME`, `NAME-2`, ...; no figure is ever formed over two
+//! machines. `Part` names the origin of each experiment.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -15,7 +16,7 @@ use loam_format::results::{
 
 use crate::replay;
 
-/// Why files do not belong together.
+/// Why files can not be merged.
 #[derive(Debug, Error)]
 pub enum MergeError {
     /// There is nothing to merge with.
@@ -33,9 +34,9 @@ pub enum MergeError {
         other: PathBuf,
         /// Which setting.
         what: &'static str,
-        /// In the first.
+        /// Its value in the first file.
         before: String,
-        /// In the other.
+        /// Its value in the other file.
         after: String,
     },
     /// The same trial is in both.
@@ -53,7 +54,7 @@ pub enum MergeError {
         /// When it began.
         started: String,
     },
-    /// One label, two libraries, on like machines.
+    /// One label stands for two libraries, on like machines.
     #[error(
         "{label} is not the same in {first} and {other}, which were measured on like machines: another library, version or \
          setting; give one of them another label (LABEL=NAME) and measure it again"
@@ -132,7 +133,8 @@ fn same_settings(files: &[(PathBuf, Results)]) -> Result<(), MergeError> {
     Ok(())
 }
 
-/// A trial began at a time, in a place of its run, took so long and printed lines: no other one is like that.
+/// Fails if two files contain the same trial. A trial is identified by its start time, its duration,
+/// its allocator and its last line.
 fn no_trial_twice(files: &[(PathBuf, Results)]) -> Result<(), MergeError> {
     let is_same = |a: &Trial, b: &Trial| {
         let key = |one: &Trial| {
@@ -230,7 +232,7 @@ fn add(merged: &mut Results, path: &Path, results: Results) -> Result<(), MergeE
     Ok(())
 }
 
-/// Whether both measured the same on like machines.
+/// Whether both experiments measured the same on like machines.
 fn is_one(known: &ExperimentRecord, record: &ExperimentRecord, part: &Part) -> bool {
     let same_trace = match (&known.trace, &record.trace) {
         (Some(a), Some(b)) => {
@@ -242,7 +244,8 @@ fn is_one(known: &ExperimentRecord, record: &ExperimentRecord, part: &Part) -> b
         .part
         .as_ref()
         .is_some_and(|known| known.of == part.of && known.machine.is_like(&part.machine));
-    // A replay's program is the replayer; its arguments name files that were made for it alone.
+    // A replay's program is the replayer. Its arguments name files that were made for this run only, so they are not
+    // compared.
     let same_cases = record.trace.is_some()
         || record.cases.iter().all(|case| {
             let known = known.cases.iter().find(|one| one.name == case.name);
@@ -251,7 +254,7 @@ fn is_one(known: &ExperimentRecord, record: &ExperimentRecord, part: &Part) -> b
     same_part && same_trace && same_cases && known.sha256 == record.sha256
 }
 
-/// Adds an experiment to the same one of earlier files. Returns its name.
+/// Adds an experiment to the same experiment of earlier files. Returns its name.
 fn join(
     known: &mut ExperimentRecord,
     record: &ExperimentRecord,
@@ -297,7 +300,7 @@ fn is_same_library(a: &AllocatorRecord, b: &AllocatorRecord) -> bool {
     (&a.sha256, &a.environment) == (&b.sha256, &b.environment)
 }
 
-/// `replay`, `replay-2`, ...
+/// A name that is not used yet: `replay`, `replay-2`, ...
 fn fresh(known: &[ExperimentRecord], name: &str) -> String {
     let is_free = |wanted: &String| known.iter().all(|one| one.name != *wanted);
     let numbered = (2..).map(|number| format!("{name}-{number}"));

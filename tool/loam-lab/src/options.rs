@@ -1,25 +1,25 @@
-//! What the caller of the lab decides.
+//! The options of the lab's caller.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use loam_format::results::Form;
 
-/// What becomes of finished trials in the results file.
+/// What happens to finished trials in the results file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Earlier {
-    /// They stay: the run is refused.
+    /// The trials stay: the run is refused.
     Keep,
-    /// They count, and what is missing is run.
+    /// The trials count, and only the missing trials run.
     Resume,
-    /// They are replaced.
+    /// The trials are replaced.
     Overwrite,
 }
 
 /// What to measure and where to put it.
 #[derive(Debug, Clone)]
 pub struct MeasureOptions {
-    /// Experiments; none means the set that belongs to the form.
+    /// Experiments; none means the set of the form.
     pub names: Vec<String>,
     /// Size of the experiments.
     pub form: Form,
@@ -33,12 +33,12 @@ pub struct MeasureOptions {
     pub seed: u64,
     /// Trials of each allocator.
     pub rounds: u32,
-    /// What becomes of an earlier run in the results file.
+    /// What happens to an earlier run in the results file.
     pub earlier: Earlier,
     /// Longest time for one trial.
     pub timeout: Duration,
     /// Where the workloads are, if not where the build puts them.
     pub workloads_dir: Option<PathBuf>,
-    /// Programs for Windows, under Wine, on Wine's heaps and on Loam.
+    /// Whether to measure programs for Windows, under Wine, on Wine's heaps and on Loam.
     pub windows: bool,
 }

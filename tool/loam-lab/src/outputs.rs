@@ -1,4 +1,4 @@
-//! Where results and report go: decided and tried out before anything is measured.
+//! Where results and report go. Both places are chosen and tested before anything is measured.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -16,7 +16,7 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Names what was not named, and fails now if either could not be written later.
+    /// Chooses names that are missing, and fails now if either file could not be written later.
     pub fn claim(json: Option<&Path>, html: Option<&Path>) -> Result<Outputs, StoreError> {
         let (json, html) = name(json, html, SystemTime::now());
         Ok(Outputs {
@@ -26,11 +26,11 @@ impl Outputs {
     }
 }
 
-/// The second takes the first's name with its own ending. Without any, the date is part of the
+/// If one name is missing, it is made from the other with its own ending. If both are missing, the date is part of the
 /// name, so that a run never replaces an earlier one unasked.
 fn name(json: Option<&Path>, html: Option<&Path>, time: SystemTime) -> (PathBuf, PathBuf) {
     let beside = |path: &Path, extension: &str| {
-        // A device has no neighbour: `/dev/stdout` must not become `/dev/stdout.html`.
+        // A device has no companion file: `/dev/stdout` must not become `/dev/stdout.html`.
         let is_special = path
             .metadata()
             .is_ok_and(|meta| !meta.is_file() && !meta.is_dir());

@@ -1,5 +1,5 @@
-//! What is going to be measured: names become programs and libraries, or an error that says which
-//! names there are.
+//! Makes the plan of what to measure. Names become programs and libraries, or an error that lists the names that
+//! exist.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -37,7 +37,7 @@ pub enum PlanError {
         /// All there are.
         known: String,
     },
-    /// Known, and its program is not there.
+    /// The experiment is known, but its program is not built.
     #[error("experiment `{name}` is not built: there is no {path}; `{remedy}` builds it")]
     NotBuilt {
         /// Its name.
@@ -47,21 +47,21 @@ pub enum PlanError {
         /// What builds it.
         remedy: &'static str,
     },
-    /// No programs at all.
+    /// There are no programs at all.
     #[error("no workloads found (looked in {looked_in}); `{remedy}` builds them")]
     NoWorkloads {
-        /// Folders.
+        /// The folders that were searched.
         looked_in: String,
         /// What builds them.
         remedy: &'static str,
     },
 }
 
-/// What is going to be measured.
+/// The plan of a run.
 pub struct Plan {
     experiments: Vec<ExperimentRecord>,
     allocators: Vec<AllocatorRecord>,
-    /// Labels of the allocators that were asked for.
+    /// Labels of the allocators that the user asked for.
     wanted: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
     })
 }
 
-/// The allocators to measure, those that are not there included where all are wanted, and those that were picked.
+/// The allocators to measure. The first list also has the absent allocators, if the user asked for all.
 fn pick(wanted: &[String], layout: &Layout) -> Result<(Vec<AllocatorRecord>, Vec<Picked>)> {
     pick_of(wanted, discover::all(layout))
 }
@@ -125,7 +125,7 @@ fn pick_of(
         allocators.push(record_of(one)?);
     }
     if wanted.is_empty() {
-        // The user asked for all: those that are not there belong into the report.
+        // The user asked for all allocators, so the report lists the absent ones too.
         let absent = available
             .iter()
             .filter(|allocator| allocator.status != Status::Found);
@@ -137,14 +137,14 @@ fn pick_of(
 /// A trace that is ready to be replayed.
 #[derive(Debug)]
 pub struct Ready {
-    /// Of the replayer.
+    /// The replayer's arguments.
     pub arguments: Vec<String>,
-    /// What the results file says of it.
+    /// The trace's record in the results file.
     pub record: TraceRecord,
 }
 
-/// A plan that replays a trace: one program, one case, the allocators of the options. The allocator that was recorded
-/// is measured too, where it is here: the error of the replay is told from it.
+/// A plan that replays a trace: one program, one case, the allocators of the options. The recorded allocator is
+/// measured too if it is on this machine, because the error of the replay is computed from it.
 pub fn replay(
     options: &MeasureOptions,
     layout: &Layout,
@@ -165,7 +165,7 @@ pub fn replay(
     let same = plain.or_else(|| allocators.iter().find(|record| is_same(record)));
     trace.same_allocator = same.map(|record| record.label.clone());
     if trace.same_allocator.is_none() && !trace.recorded_allocator.is_empty() {
-        // One that can not be found is no error: then there is nothing to compare with.
+        // An allocator that can not be found is no error: then there is nothing to compare with.
         if let Ok((more, _)) = pick(std::slice::from_ref(&trace.recorded_allocator), layout) {
             for record in more.into_iter().filter(|record| record.measured) {
                 labels.insert(0, record.label.clone());
@@ -209,12 +209,13 @@ fn experiment(
 }
 
 impl Plan {
-    /// Labels of the allocators that were asked for: others may be measured to know the error of a replay.
+    /// Labels of the allocators that the user asked for. Further allocators may be measured to compute the error of a
+    /// replay.
     pub fn wanted(&self) -> &[String] {
         &self.wanted
     }
 
-    /// Replays another trace beside the first one, under another name, on the allocators that were asked for.
+    /// Replays another trace beside the first one, under another name, on the allocators that the user asked for.
     pub fn beside(
         mut self,
         name: &str,
@@ -230,13 +231,13 @@ impl Plan {
     }
 }
 
-/// Which file exactly.
+/// The file's digest, which identifies it.
 pub fn digest(path: &Path) -> Result<String> {
     identity::sha256(path).with_context(|| format!("{} can not be read", path.display()))
 }
 
 impl Plan {
-    /// An empty results file for it.
+    /// An empty results file for the plan.
     pub fn into_results(self, options: &MeasureOptions, layout: &Layout) -> Results {
         let created = now();
         Results {
@@ -267,7 +268,7 @@ fn workloads_dir(options: &MeasureOptions, layout: &Layout) -> Result<PathBuf, P
         None => layout.workload_dirs(),
     };
     let found = candidates.iter().find(|dir| !executables(dir).is_empty());
-    // Absolute: the program is started by it, and the report names it.
+    // An absolute path: the program is started by it, and the report names it.
     found
         .map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone()))
         .ok_or_else(|| {
@@ -282,7 +283,7 @@ fn workloads_dir(options: &MeasureOptions, layout: &Layout) -> Result<PathBuf, P
         })
 }
 
-/// What builds the programs.
+/// The command that builds the programs.
 fn remedy(options: &MeasureOptions) -> &'static str {
     match options.windows {
         true => "make windows",
@@ -322,7 +323,7 @@ fn choose(options: &MeasureOptions, dir: &Path) -> Result<Vec<Box<dyn Experiment
     let mut chosen: Vec<Box<dyn Experiment>> = Vec::new();
     for name in names {
         if built.contains(name) {
-            // Named twice is measured once.
+            // An experiment that is named twice is measured once.
             if !chosen.iter().any(|experiment| experiment.name() == name) {
                 chosen.push(experiments::of_name(name));
             }

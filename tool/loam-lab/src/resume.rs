@@ -1,6 +1,5 @@
-//! What becomes of an earlier run in the results file. `--resume` keeps its finished trials, if they
-//! are trials of the same thing. Without it, and without `--overwrite`, a file that holds finished
-//! trials is refused.
+//! What happens to an earlier run in the results file. `--resume` keeps its finished trials if they measured the same
+//! thing. Without it, and without `--overwrite`, a file that holds finished trials is refused.
 
 use std::path::Path;
 
@@ -11,13 +10,13 @@ use loam_format::words;
 
 use crate::store::{self, StoreError};
 
-/// Why a run can not be gone on with.
+/// Why a run can not be continued.
 #[derive(Debug, Error)]
 pub enum ResumeError {
     /// The file is not usable.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// They would be lost.
+    /// Finished trials would be lost.
     #[error(
         "{path} has {}; --resume goes on with that run, --overwrite replaces it, --json names another \
          file",
@@ -26,10 +25,10 @@ pub enum ResumeError {
     Finished {
         /// The file.
         path: String,
-        /// How many.
+        /// Number of trials.
         trials: usize,
     },
-    /// Trials of both could not be compared with each other.
+    /// The trials of both runs could not be compared with each other.
     #[error(
         "{path} can not be resumed: {}; give the same options as before, or another --json",
         differences.join("; ")
@@ -37,13 +36,13 @@ pub enum ResumeError {
     Different {
         /// The file.
         path: String,
-        /// What was and what is.
+        /// The earlier and the present value of each setting that differs.
         differences: Vec<String>,
     },
 }
 
-/// Refuses a file with finished trials. A file that can not be read as results is refused as well: what
-/// it holds is not known.
+/// Refuses a file with finished trials. A file that can not be read as results is refused as well, because its
+/// contents are not known.
 pub fn require_unfinished(path: &Path) -> Result<(), ResumeError> {
     // A device or a pipe holds nothing.
     if !path
@@ -62,8 +61,7 @@ pub fn require_unfinished(path: &Path) -> Result<(), ResumeError> {
     }
 }
 
-/// Takes over what the file has. A file that is not there yet is an interruption before the
-/// first trial.
+/// Takes over the file's trials. If the file does not exist yet, the run was interrupted before the first trial.
 pub fn take_over(results: &mut Results, path: &Path) -> Result<(), ResumeError> {
     if !path.metadata().is_ok_and(|meta| meta.len() > 0) {
         return Ok(());
@@ -76,7 +74,7 @@ pub fn take_over(results: &mut Results, path: &Path) -> Result<(), ResumeError> 
     }
     results.created = earlier.created;
     results.trials = earlier.trials;
-    // What failed is tried again: an out-of-memory kill or a full disk may be over.
+    // Failed trials run again: an out-of-memory kill or a full disk may be over.
     results
         .trials
         .retain(|trial| !trial.warm_up && matches!(trial.status, Status::Ok | Status::Unavailable));

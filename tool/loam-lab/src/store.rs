@@ -1,9 +1,9 @@
-//! The results file on disk: checked before anything is measured, replaced whole after each trial.
+//! The results file on disk. It is checked before anything is measured, and replaced as a whole after each trial.
 //!
-//! A new version is written beside the old one and renamed over it, so that at every moment the
-//! file is a complete one: a crash, a full disk or a cut-off power line costs one trial at most.
-//! While a run lasts it holds a lock on the file (`flock`), so that two runs can not take turns in
-//! replacing each other's trials. The kernel ends the lock with the process.
+//! A new version is written beside the old one and renamed over it, so that the file is complete at every moment: a
+//! crash, a full disk or a power failure costs one trial at most. During a run the lab holds a lock on the file
+//! (`flock`), so that two runs can not replace each other's trials. The kernel releases the lock when the process
+//! ends.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -25,10 +25,10 @@ pub enum StoreError {
     Unwritable {
         /// The file.
         path: String,
-        /// The system's words.
+        /// The system's message.
         source: io::Error,
     },
-    /// There is something else of that name.
+    /// The name belongs to something other than a file.
     #[error("{path} exists and is {what}; choose another name")]
     Foreign {
         /// The file.
@@ -36,7 +36,7 @@ pub enum StoreError {
         /// What it is.
         what: &'static str,
     },
-    /// Another run writes it.
+    /// Another run holds the file.
     #[error(
         "{path} is being written by another `loam lab`; wait for its end, or name another file with \
          --json"
@@ -50,7 +50,7 @@ pub enum StoreError {
     Unreadable {
         /// The file.
         path: String,
-        /// The system's words.
+        /// The system's message.
         source: io::Error,
     },
     /// It is not a results file.
@@ -61,7 +61,7 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
-    /// It is from the future.
+    /// The file comes from a newer version.
     #[error(
         "{path} has format version {found}; this loam understands up to {VERSION}: use a newer loam"
     )]
@@ -87,15 +87,15 @@ fn hint(error: &io::Error) -> &'static str {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// The file as it is now, locked, from `lock()` on.
+    /// The locked file as it is now; none before `lock()`.
     held: RefCell<Option<File>>,
 }
 
 impl Store {
-    /// Claims a place: fails now if it could not be written later. `is_ours` recognises a file
-    /// that may be replaced by its first bytes.
+    /// Claims a place. Fails now if it could not be written later. `is_ours` recognises, by its first bytes, a file
+    /// that may be replaced.
     pub fn claim(path: &Path, is_ours: impl Fn(&[u8]) -> bool) -> Result<Store, StoreError> {
-        // A link keeps being a link: what it leads to is replaced.
+        // A symbolic link stays a link: its target is replaced.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let store = Store {
             path,
@@ -109,19 +109,19 @@ impl Store {
                     return Err(store.foreign("not something that `loam lab` wrote"));
                 }
             }
-            // A device or a pipe: it takes what is written or it does not.
+            // A device or a pipe: only writing shows whether it accepts data.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(store.unwritable(error)),
         }
-        // As large as an empty results file: a disk that is full already is found out here.
+        // As large as an empty results file, so that a full disk is found now.
         store
             .try_out(&[b' '; 4096])
             .map_err(|error| store.unwritable(error))?;
         Ok(store)
     }
 
-    /// Keeps other runs from this file until the end of this one. A device or a pipe has no lock.
+    /// Keeps other runs from this file until this run ends. A device or a pipe has no lock.
     pub fn lock(&self) -> Result<(), StoreError> {
         if !self.is_replaceable() {
             return Ok(());
@@ -147,7 +147,7 @@ impl Store {
                 .open(&self.path)
                 .map_err(errno)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            // The run before may have replaced the file since it was opened here.
+            // The run before may have replaced the file after this run opened it.
             let (ours, named) = (file.metadata(), fs::metadata(&self.path));
             let ours = ours.map_err(errno)?;
             if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
@@ -179,11 +179,12 @@ impl Store {
         let mut file = BufWriter::new(self.beside()?);
         write(&mut file)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // Data first, then the name: after a power cut the name must not lead to an empty file.
+        // The data is written before the name: after a power failure the name must not refer to an empty file.
         file.as_file().sync_all()?;
         let mut held = self.held.borrow_mut();
         if held.is_some() {
-            // Before it has the name: no moment is left to another run. Nobody else knows this file.
+            // The new file is locked before it gets the name, so that no other run can lock it first. No other process
+            // knows this file.
             flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
         }
         let file = file.persist(&self.path).map_err(|error| error.error)?;
@@ -193,7 +194,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a trial piece beside the file and removes it again.
+    /// Writes a test piece beside the file and removes it again.
     fn try_out(&self, piece: &[u8]) -> io::Result<()> {
         if self.is_replaceable() {
             let mut file = self.beside()?;
@@ -201,7 +202,7 @@ impl Store {
             return file.as_file().sync_all();
         }
         let mut file = File::options().write(true).open(&self.path)?;
-        // /dev/full refuses even this; a pipe or terminal takes an empty line.
+        // /dev/full refuses even this line; a pipe or terminal gets an empty line.
         file.write_all(b"\n")
     }
 
@@ -213,7 +214,7 @@ impl Store {
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
         tempfile::Builder::new()
             .prefix(".loam-lab-")
-            // Like any file that a program creates; the default is for its owner only.
+            // The mode of a newly created file; the default allows only the owner.
             .permissions(fs::Permissions::from_mode(0o666))
             .tempfile_in(dir.unwrap_or(Path::new(".")))
     }
@@ -235,7 +236,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // A run that ended before its first trial leaves nothing.
+        // A run that ended before its first trial removes its file.
         if let Some(file) = self.held.get_mut() {
             if file.metadata().is_ok_and(|meta| meta.len() == 0) {
                 let _ = fs::remove_file(&self.path);
@@ -259,7 +260,7 @@ pub fn looks_like_results(head: &[u8]) -> bool {
 /// Writes results.
 pub fn save(results: &Results, store: &Store) -> Result<(), StoreError> {
     store.replace(|file| {
-        // Pretty for the eye; the workloads' own lines stay one line each.
+        // Indented, for readability; the workloads' own lines stay one line each.
         serde_json::to_writer_pretty(&mut *file, results)?;
         file.write_all(b"\n")
     })

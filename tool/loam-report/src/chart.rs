@@ -1,5 +1,5 @@
-//! Charts as data: what is to be drawn, without saying how. The report's script draws them, and
-//! the table and the CSV file beside each chart hold the same points.
+//! Charts as data: the content of a drawing, without its appearance. The report's script draws them. The table and the
+//! CSV file beside each chart hold the same points.
 
 use serde::Serialize;
 
@@ -47,11 +47,11 @@ impl Axis {
 pub enum Kind {
     /// Curves over x, with bands.
     Lines,
-    /// One point an allocator, with error bars.
+    /// One point for each allocator, with error bars.
     Scatter,
     /// Bars side by side at named places.
     Bars,
-    /// A bar for each place, lying, whose parts are the curves.
+    /// A horizontal bar for each place. The curves are the parts of the bars.
     Stack,
 }
 
@@ -66,7 +66,7 @@ pub struct Point {
     pub low: f64,
     /// Largest of the rounds.
     pub high: f64,
-    /// How many rounds.
+    /// Number of rounds.
     pub count: usize,
     /// Range of x, in scatter charts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ pub struct Curve {
 /// A place on the x axis that has a name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mark {
-    /// Where.
+    /// Its position.
     pub x: f64,
     /// Its name.
     pub label: String,
@@ -102,7 +102,7 @@ pub struct Chart {
     pub id: String,
     /// The heading.
     pub title: String,
-    /// How to read it.
+    /// How to read the chart.
     pub reading: String,
     /// How it is drawn.
     pub kind: Kind,
@@ -110,18 +110,18 @@ pub struct Chart {
     pub x: Axis,
     /// The y axis.
     pub y: Axis,
-    /// What is drawn.
+    /// The curves.
     pub curves: Vec<Curve>,
-    /// Lines across the curves, with names.
+    /// Named lines across the curves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
-    /// Where it belongs to a series of small charts: their common heading.
+    /// The common heading, if the chart belongs to a group of small charts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
 
 impl Chart {
-    /// A chart with an id made fit for anchors; none if there is nothing to draw.
+    /// A chart with an id that is fit for anchors; none if there is nothing to draw.
     pub fn of(
         kind: Kind,
         [id, title, reading]: [&str; 3],
@@ -146,20 +146,20 @@ impl Chart {
         })
     }
 
-    /// The same with the y axis drawn logarithmically.
+    /// The same chart with a logarithmic y axis.
     pub fn logarithmic(mut self) -> Chart {
         self.y.log = true;
         self
     }
 
-    /// The same as one of many small charts under a common heading.
+    /// The same chart as part of a group of small charts with a common heading.
     pub fn in_group(mut self, heading: &str) -> Chart {
         self.group = Some(heading.to_owned());
         self
     }
 }
 
-/// Letters, digits and hyphens only: it becomes part of a page's anchors and of file names.
+/// Keeps only letters, digits and hyphens, because the text becomes a part of a page's anchors and of file names.
 fn identifier(text: &str) -> String {
     let clean = |c: char| {
         if c.is_ascii_alphanumeric() {

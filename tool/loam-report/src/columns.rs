@@ -1,4 +1,4 @@
-//! Texts in columns of a terminal, where a character may take none, one or two.
+//! Texts in columns of a terminal. A character may be zero, one or two columns wide.
 
 use unicode_truncate::{Alignment, UnicodeTruncateStr};
 use unicode_width::UnicodeWidthStr;
@@ -8,15 +8,15 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// As much of the text as fits, then blanks: exactly so many columns.
+/// As much of the text as fits, padded on the right to this many columns.
 pub fn left(text: &str, columns: usize) -> String {
     text.unicode_pad(columns, Alignment::Left, true)
         .into_owned()
 }
 
-/// As much of the text as fits, behind blanks.
+/// As much of the text as fits, padded on the left to this many columns.
 pub fn right(text: &str, columns: usize) -> String {
-    // Cut at its end: padding on the left would cut the beginning.
+    // The text is cut at its end first, because padding on the left would cut its beginning.
     let cut = cut(text, columns);
     cut.unicode_pad(columns, Alignment::Right, false)
         .into_owned()
@@ -27,7 +27,7 @@ pub fn cut(text: &str, columns: usize) -> &str {
     text.unicode_truncate(columns).0
 }
 
-/// Lines of at most so many columns, broken at blanks; a longer word is broken anywhere.
+/// Lines of at most this many columns, broken at blanks. A word that is longer is broken anywhere.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(2);
     let mut lines = vec![String::new()];

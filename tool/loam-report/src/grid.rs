@@ -1,20 +1,20 @@
-//! Tables beside the table of figures: plain cells, drawn by the terminal, the report and Markdown.
+//! Further tables beside the table of figures. Their cells are plain text, for the terminal, the report and Markdown.
 
 /// A table of text.
 #[derive(Debug, Clone)]
 pub struct Grid {
     /// Its heading.
     pub title: String,
-    /// What its cells are.
+    /// What its cells mean.
     pub reading: String,
-    /// Names of the columns, that of the row names included.
+    /// Names of the columns, including the column of the rows' names.
     pub head: Vec<String>,
     /// Rows; the first cell is the row's name.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Grid {
-    /// A table without rows yet.
+    /// A table that has no rows yet.
     pub fn new(title: &str, reading: &str, head: &[&str]) -> Grid {
         Grid {
             title: title.to_owned(),
@@ -24,7 +24,7 @@ impl Grid {
         }
     }
 
-    /// Adds a row; one that has nothing but its name is left out.
+    /// Adds a row. A row with only a name is left out.
     pub fn row(&mut self, name: &str, cells: Vec<Option<String>>) {
         if cells.iter().any(Option::is_some) {
             let cells = cells
@@ -35,7 +35,7 @@ impl Grid {
         }
     }
 
-    /// Itself, if it has rows.
+    /// The table; none if it has no rows.
     pub fn or_nothing(self) -> Option<Grid> {
         (!self.rows.is_empty()).then_some(self)
     }

@@ -1,8 +1,8 @@
-//! The frame of a page: one file that needs no other and no network.
+//! The frame of a page. The page is a single file and needs no network.
 //!
-//! The page is made by its author; the charts in it are data, drawn by the script in `assets/` with
-//! the vendored Apache ECharts. A content security policy forbids every request, so that "opens
-//! without a network" holds whatever a later version of the library tries.
+//! The caller writes the page. The charts in it are data; the script in `assets/` draws them with the vendored Apache
+//! ECharts. A content security policy forbids every request, so that the page stays independent of the network even
+//! with a later version of the library.
 
 use maud::{html, Markup, PreEscaped, DOCTYPE};
 use serde::Serialize;
@@ -21,10 +21,10 @@ const SCRIPTS: [&str; 4] = [
     include_str!("../assets/page.js"),
 ];
 
-/// What the script draws from.
+/// The data that the script draws.
 #[derive(Serialize)]
 struct ChartData<'a> {
-    /// Labels in the order of the tables; their place decides their colour.
+    /// Labels in the order of the tables. Their index determines their colour.
     allocators: &'a [&'a str],
     charts: &'a [&'a Chart],
 }
@@ -32,15 +32,15 @@ struct ChartData<'a> {
 /// A page.
 #[derive(Debug)]
 pub struct Page<'a> {
-    /// What made it; a program recognises its own pages by it.
+    /// The program that made it. It recognises its own pages by this name.
     pub generator: &'a str,
-    /// The version of what made it.
+    /// The version of that program.
     pub version: &'a str,
     /// Its title.
     pub title: &'a str,
-    /// Labels in the order of the tables; their place decides their colour.
+    /// Labels in the order of the tables. Their index determines their colour.
     pub allocators: &'a [&'a str],
-    /// The charts that have a [`figure`] in it.
+    /// The charts that have a [`figure`] in the page.
     pub charts: &'a [&'a Chart],
 }
 
@@ -63,12 +63,12 @@ impl Page<'_> {
     }
 }
 
-/// What every page has.
+/// The parts that all pages have.
 pub(crate) struct Frame<'a> {
     pub generator: &'a str,
     pub version: &'a str,
     pub title: &'a str,
-    /// Beside the style of all pages.
+    /// Styles of this page, in addition to those of all pages.
     pub styles: &'a [&'a str],
     /// JSON that the scripts draw from.
     pub data: String,
@@ -83,7 +83,7 @@ impl Frame<'_> {
             html lang="en" {
                 head {
                     meta charset="utf-8";
-                    // Among the first bytes: `is_made_by` reads no further.
+                    // This must be among the first bytes, because `is_made_by` reads no further.
                     meta name="generator" content={ (self.generator) " " (self.version) };
                     meta http-equiv="Content-Security-Policy" content=(POLICY);
                     meta name="viewport" content="width=device-width, initial-scale=1";
@@ -96,7 +96,7 @@ impl Frame<'_> {
                 }
                 body {
                     (body)
-                    // `<` can only be part of a string there, and must not end the element.
+                    // In JSON, `<` occurs only in strings. It is escaped so that it can not end the element.
                     script type="application/json" id="loam-data" {
                         (PreEscaped(self.data.replace('<', "\\u003c")))
                     }
@@ -115,7 +115,7 @@ pub fn is_made_by(head: &[u8], generator: &str) -> bool {
     String::from_utf8_lossy(head).contains(&mark)
 }
 
-/// The place where the script draws a chart, with its buttons and its table.
+/// The place in which the script draws a chart, with its buttons and its table.
 pub fn figure(chart: &Chart) -> Markup {
     let heading = format!("{}-title", chart.id);
     let reading = format!("{}-reading", chart.id);
@@ -129,7 +129,7 @@ pub fn figure(chart: &Chart) -> Markup {
             div.tools {
                 button type="button" data-action="svg" { "Save SVG" }
                 button type="button" data-action="csv" { "Save CSV" }
-                // Parts of a whole add up only on a linear axis.
+                // The parts of a whole add up only on a linear axis.
                 @if chart.kind != Kind::Stack {
                     button type="button" data-action="log" aria-pressed=(chart.y.log.to_string()) {
                         "Logarithmic"
@@ -141,7 +141,7 @@ pub fn figure(chart: &Chart) -> Markup {
     }
 }
 
-/// A table that is folded until it is wanted.
+/// A table that is folded at first.
 pub fn grid(grid: &Grid) -> Markup {
     html! {
         details.grid-table {

@@ -1,4 +1,4 @@
-//! What is drawn with: charts and tables as data, the frame of a page, texts in columns.
+//! The means of drawing: charts and tables as data, the frame of a page, texts in columns.
 //!
 //! ```text
 //! chart, grid       what is to be drawn
@@ -7,8 +7,7 @@
 //! columns, style    texts on a terminal
 //! ```
 //!
-//! Nothing here knows what is measured or who asks: a page is composed by whoever has something to
-//! say.
+//! Nothing here depends on what is measured or on the caller. The caller composes the page.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

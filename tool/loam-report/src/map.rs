@@ -1,4 +1,4 @@
-//! A map: many cells in rows, coloured by one of several planes, at one of several moments. A page of its own.
+//! A map: rows of many cells, coloured by one of several planes, at one of several moments. It is a page of its own.
 //!
 //! ```text
 //!  cells   moment by moment, plane by plane, a byte a cell; each moment as what differs from the one before (xor)
@@ -22,62 +22,62 @@ const SCRIPTS: [&str; 2] = [
     include_str!("../assets/map.js"),
 ];
 
-/// How a plane's numbers become colours. 0 is a cell where nothing is.
+/// How the numbers of a plane become colours. In every scale, 0 is an empty cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
-    /// 1 to 201: from nothing to all, in half percents; 255: there, and of nobody.
+    /// 1 to 201: from nothing to all, in half percents; 255: resident, without blocks.
     Share,
     /// 1 to the number of steps, from little to much.
     Steps,
-    /// 1 to the number of names; the last two are grey. An empty name is nobody's.
+    /// 1 to the number of names; the last two are grey. An empty name belongs to no cell.
     Names,
-    /// A count, 255 for more; told, not drawn.
+    /// A count; 255 means more. It is written, not drawn.
     Count,
 }
 
-/// A byte for each cell and moment.
+/// A plane of the map: one byte for each cell and moment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plane {
-    /// What it is called.
+    /// Its title.
     pub title: &'static str,
-    /// What a colour means.
+    /// The meaning of its colours.
     pub reading: String,
-    /// How it is drawn.
+    /// Its scale.
     pub scale: Scale,
     /// Steps or names.
     pub names: Vec<String>,
 }
 
-/// A moment.
+/// A moment of the map.
 #[derive(Debug, Clone, Serialize)]
 pub struct Moment {
-    /// Seconds; none where there is one moment alone.
+    /// Its time in seconds; none if there is only one moment.
     pub seconds: Option<f64>,
-    /// Why it is there, if it is not one of many.
+    /// The reason why it is shown, if it is a special moment.
     pub mark: Option<&'static str>,
-    /// What is to be said of it.
+    /// The text about it.
     pub text: String,
-    /// For the curves: by curve.
+    /// The value of each curve.
     pub values: Vec<u64>,
 }
 
-/// What is drawn.
+/// The content of the map.
 #[derive(Debug, Clone, Serialize)]
 pub struct Map {
     /// Bytes of memory that a cell stands for.
     pub cell_bytes: u64,
-    /// Cells by the address of the first, and how many follow each other.
+    /// The stretches of cells: address of the first cell, and number of cells.
     pub stretches: Vec<(u64, u64)>,
-    /// The first one colours the page.
+    /// The planes; the first one colours the page at first.
     pub planes: Vec<Plane>,
-    /// In the order of time.
+    /// The moments, in the order of time.
     pub moments: Vec<Moment>,
-    /// Names of curves over the moments, in bytes; none, where there is one moment.
+    /// Names of the curves over the moments, in bytes; none if there is only one moment.
     pub curves: Vec<&'static str>,
     /// The moment that is shown first.
     pub first: usize,
-    /// Moment by moment, plane by plane.
+    /// The cells, moment by moment, plane by plane.
     #[serde(skip)]
     pub cells: Vec<u8>,
 }
@@ -85,15 +85,15 @@ pub struct Map {
 /// A page with a map.
 #[derive(Debug)]
 pub struct MapPage<'a> {
-    /// What made it; a program recognises its own pages by it.
+    /// The program that made it. It recognises its own pages by this name.
     pub generator: &'a str,
-    /// The version of what made it.
+    /// The version of that program.
     pub version: &'a str,
     /// Its title.
     pub title: &'a str,
-    /// What is said above the map.
+    /// The text above the map.
     pub above: &'a Markup,
-    /// And below it.
+    /// The text below the map.
     pub below: &'a Markup,
     /// The map.
     pub map: &'a Map,
@@ -108,7 +108,7 @@ impl Map {
             .sum()
     }
 
-    /// Cells as they are in the page.
+    /// The cells, in the encoding of the page.
     fn packed(&self) -> String {
         let size = self.count() * self.planes.len();
         let mut differences = self.cells.clone();
@@ -205,7 +205,7 @@ impl MapPage<'_> {
                 (self.below)
             }
             footer { p { "Made by loam " (self.version) "." } }
-            // Base64 has no character that means something here.
+            // Base64 has no character with a special meaning here.
             script type="text/plain" id="loam-cells" { (PreEscaped(self.map.packed())) }
         }
     }

@@ -23,7 +23,7 @@ pub fn lines(head: &[String], rows: &[Vec<String>]) -> String {
     line(head) + &rule + &body
 }
 
-/// A bar would end the cell.
+/// Escapes the text of a cell: a vertical bar would end the cell.
 pub fn escape(text: &str) -> String {
     text.replace('|', "\\|")
 }

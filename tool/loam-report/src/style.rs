@@ -1,4 +1,4 @@
-//! The styles of texts on a terminal. `loam_format::plain` lets just these through.
+//! The styles of texts on a terminal. `loam_format::plain` lets only these through.
 
 use anstyle::Style;
 
@@ -7,7 +7,7 @@ pub fn bold() -> Style {
     Style::new().bold()
 }
 
-/// Dim, for what matters less.
+/// Dim, for less important text.
 pub fn dim() -> Style {
     Style::new().dimmed()
 }

@@ -1,4 +1,4 @@
-//! Tables and sentences as a terminal of 98 columns shows them.
+//! Tables and sentences for a terminal of 98 columns.
 
 use comfy_table::{presets, Table};
 
@@ -31,7 +31,7 @@ pub fn grid(grid: &Grid) -> String {
     )
 }
 
-/// A sentence in lines that fit, the first indented less than the others.
+/// A sentence, broken into lines that fit. The first line is indented less than the further ones.
 pub fn wrapped(sentence: &str) -> String {
     const WIDTH: usize = 98;
     let mut text = String::new();

@@ -40,7 +40,7 @@ Examples:
   loam check redis-server     a program, as `loam run` would start it
   loam check ./7              a program whose name is a number";
 
-/// What is to be checked.
+/// The target of a check.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// A process.
@@ -49,19 +49,19 @@ pub enum Target {
     Program(OsString),
 }
 
-/// What `check` is to do.
+/// The resolved arguments of `check`.
 #[derive(Debug)]
 pub struct CheckOptions {
-    /// Whom.
+    /// The process or program to check.
     pub target: Target,
-    /// The heap that the caller named.
+    /// The heap that the caller named; none: the default one.
     pub library: Option<PathBuf>,
-    /// JSON instead of text.
+    /// Whether to print JSON instead of text.
     pub json: bool,
 }
 
 impl CheckArgs {
-    /// Plain options.
+    /// Resolves the arguments into plain options.
     pub fn resolve(self) -> CheckOptions {
         let number = self
             .target

@@ -1,4 +1,4 @@
-//! All that was found out about a program or a process, before it is judged.
+//! Everything that was found out about a program or a process, before it is judged.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use loam_process::process::Pid;
 
 use crate::check::linked::Linked;
 
-/// A library that was to be preloaded.
+/// A library that should be preloaded.
 #[derive(Debug, Clone)]
 pub struct Preload {
-    /// As `LD_PRELOAD` names it.
+    /// Its entry in `LD_PRELOAD`.
     pub entry: String,
-    /// Why it is not in the program, or can not come in.
+    /// Why it is not in the program, or can not be loaded.
     pub failure: Option<Failure>,
 }
 
-/// What is wrong and what helps.
+/// A problem and its remedy.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// A clause: `is for aarch64, and the program for x86-64`.
@@ -24,40 +24,40 @@ pub struct Failure {
     pub remedy: String,
 }
 
-/// A library that nothing provides.
+/// A library that can not be found.
 #[derive(Debug, Clone)]
 pub struct Missing {
     /// Its name.
     pub library: String,
-    /// Who asks for it.
+    /// The module that needs it.
     pub asked_by: String,
 }
 
-/// One program, about to be started or running.
+/// A program that is about to be started or is running.
 #[derive(Debug, Clone)]
 pub struct Examined {
     /// The process; none for a program that does not run.
     pub pid: Option<Pid>,
-    /// What to call it.
+    /// Its name in messages.
     pub title: String,
-    /// The executable file: for a script, its interpreter's.
+    /// The executable file. For a script, this is its interpreter's.
     pub program: PathBuf,
     /// Modules and bindings.
     pub linked: Linked,
-    /// It has no dynamic linker.
+    /// Whether it has no dynamic linker.
     pub is_static: bool,
     /// Why the dynamic linker ignores `LD_PRELOAD`: `is set-user-ID`.
     pub raised: Option<String>,
-    /// What was to be preloaded.
+    /// The libraries that should be preloaded.
     pub preloads: Vec<Preload>,
-    /// Libraries that are not there.
+    /// Libraries that can not be found.
     pub missing: Vec<Missing>,
-    /// The heap's counters were found in a process without symbols.
+    /// Whether the heap's counters were found in a process without symbols.
     pub has_counters: bool,
 }
 
 impl Examined {
-    /// Whether the heap is in it at all.
+    /// Whether the heap is in the program at all.
     pub fn has_loam(&self) -> bool {
         self.has_counters || self.linked.modules.iter().any(|module| module.is_loam())
     }

@@ -1,15 +1,15 @@
-//! The functions that a replacement has to bring together: blocks of one must be freed by another.
+//! The functions that a replacement must provide together: a block from one of them is freed by another one.
 
 use std::fmt;
 
 /// What a function of the family does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// Gives, resizes or takes back blocks: C.
+    /// The C functions that allocate, resize or free blocks.
     Blocks,
-    /// Gives aligned blocks: C and POSIX.
+    /// The functions of C and POSIX that allocate aligned blocks.
     Aligned,
-    /// Asks about a block.
+    /// Functions that ask about a block.
     Query,
     /// `operator new` and `operator delete`, which a C++ runtime makes from `malloc` and `free`.
     Operators,
@@ -94,10 +94,10 @@ const FAMILY: [(&str, &str, Group); 42] = [
 pub struct Function(usize);
 
 impl Function {
-    /// `malloc`, by which a process is judged first.
+    /// `malloc`. A process is judged by it first.
     pub const MALLOC: Function = Function(0);
 
-    /// The function of that symbol, if it is one.
+    /// The function with that symbol, if the symbol belongs to the family.
     pub fn named(symbol: &[u8]) -> Option<Function> {
         let found = FAMILY
             .iter()
@@ -105,7 +105,7 @@ impl Function {
         found.map(Function)
     }
 
-    /// All of them.
+    /// All functions of the family.
     pub fn all() -> impl Iterator<Item = Function> {
         (0..FAMILY.len()).map(Function)
     }
@@ -115,17 +115,17 @@ impl Function {
         FAMILY[self.0].0
     }
 
-    /// What people call it.
+    /// The name for people.
     pub fn title(self) -> &'static str {
         FAMILY[self.0].1
     }
 
-    /// What it does.
+    /// The group that it belongs to.
     pub fn group(self) -> Group {
         FAMILY[self.0].2
     }
 
-    /// Whether a block may come from it or go to it without passing another of these.
+    /// Whether a block may come from this function or go to it directly, not through another function of the family.
     pub fn handles_blocks(self) -> bool {
         matches!(self.group(), Group::Blocks | Group::Aligned)
     }
@@ -137,7 +137,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// `malloc, free and new`; many operators are told in one word.
+/// `malloc, free and new`; several operators become one word.
 pub fn titles(functions: &[Function]) -> String {
     let is_operator = |function: &&Function| function.group() == Group::Operators;
     let mut words: Vec<&str> = functions
@@ -160,7 +160,7 @@ pub fn titles(functions: &[Function]) -> String {
     words.join(", ")
 }
 
-/// Beginnings of functions that hand out or take back blocks and that only one allocator has.
+/// Prefixes of the functions that allocate or free blocks and belong to one allocator only.
 const OWN_INTERFACES: [(&str, &str); 16] = [
     ("mallocx", "jemalloc"),
     ("rallocx", "jemalloc"),

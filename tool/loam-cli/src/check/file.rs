@@ -1,8 +1,8 @@
-//! What an ELF file says to the dynamic linker, as far as it concerns the family.
+//! The contents of an ELF file that concern the dynamic linker and the family.
 //!
-//! Read from section headers; a file without them shows nothing, and says so (`is_blind`). Calls that
-//! the static linker bound inside the file (`-Bsymbolic`, protected or hidden symbols) leave no trace
-//! here: that such a file exports a function of the family and refers to none is what tells.
+//! The contents are read from section headers; a file without them can not be inspected (`is_blind`). Calls that the
+//! static linker bound inside the file (`-Bsymbolic`, protected or hidden symbols) leave no trace here. The only sign
+//! of such calls is that the file exports a function of the family and refers to none.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -20,58 +20,58 @@ use loam_process::elf::{Image, ImageError};
 
 use crate::check::family::{self, Function};
 
-/// A function that a file offers to others.
+/// A function that a file exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Export {
     /// Which.
     pub function: Function,
-    /// Where, as linked.
+    /// Its address, as linked.
     pub address: u64,
     /// Whether the file's own references insist on this definition (`STV_PROTECTED`).
     pub is_protected: bool,
 }
 
-/// A word that the dynamic linker fills with a function's address.
+/// A word that the dynamic linker fills with the address of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reference {
     /// Which.
     pub function: Function,
-    /// Where the word lies, as linked.
+    /// The address of the word, as linked.
     pub slot: u64,
 }
 
 /// One file.
 #[derive(Debug, Clone)]
 pub struct ObjectFile {
-    /// Headers, libraries, and allocators that are compiled in.
+    /// Headers, libraries, and allocators in the file.
     pub image: Image,
-    /// Where it looks for libraries: `DT_RPATH`.
+    /// Folders in which it looks for libraries: `DT_RPATH`.
     pub rpath: Vec<String>,
-    /// Where it looks for libraries: `DT_RUNPATH`, which silences `DT_RPATH`.
+    /// Folders in which it looks for libraries: `DT_RUNPATH`, which makes the linker ignore `DT_RPATH`.
     pub runpath: Vec<String>,
-    /// It searches itself before the program (`-Bsymbolic`).
+    /// Whether it searches itself before the program (`-Bsymbolic`).
     pub is_symbolic: bool,
-    /// What of the family it offers.
+    /// The functions of the family that it exports.
     pub exports: Vec<Export>,
-    /// What of the family it asks for.
+    /// The functions of the family that it imports.
     pub references: Vec<Reference>,
-    /// Functions of other allocators' own interfaces that it asks for, with the allocator.
+    /// The functions that it imports from the own interfaces of other allocators, each with the allocator.
     pub foreign: Vec<(String, &'static str)>,
-    /// Functions of other allocators' own interfaces that it offers.
+    /// The functions that it exports of the own interfaces of other allocators.
     pub offers: Vec<String>,
-    /// It is the heap, or has it inside.
+    /// Whether it is the heap, or contains it.
     pub is_loam: bool,
-    /// A sanitizer whose run-time library is inside or is asked for.
+    /// A sanitizer with its run-time library inside the file or needed by it.
     pub sanitizer: Option<&'static str>,
-    /// It may load libraries into a namespace of their own.
+    /// Whether it may load libraries into a namespace of their own.
     pub calls_dlmopen: bool,
-    /// Without section headers, so that nothing above means anything.
+    /// Whether it lacks section headers. Then the fields above mean nothing.
     pub is_blind: bool,
-    /// Address that the first byte is linked for.
+    /// The link-time address of the first byte.
     pub base: u64,
 }
 
-/// A symbol or a library that gives a sanitizer with a `malloc` of its own away.
+/// Symbols and libraries that identify a sanitizer with a `malloc` of its own.
 const SANITIZERS: [(&str, &str, &str); 5] = [
     ("__asan_init", "libasan.", "AddressSanitizer"),
     ("__hwasan_init", "libhwasan.", "HWAddressSanitizer"),
@@ -100,7 +100,7 @@ impl ObjectFile {
         }
     }
 
-    /// What it offers under that name.
+    /// The function's definition in the file, if it exports it.
     pub fn export(&self, function: Function) -> Option<&Export> {
         self.exports
             .iter()
@@ -113,11 +113,11 @@ impl ObjectFile {
         soname.starts_with("libc.so") || soname.starts_with("libc.musl")
     }
 
-    /// Whether it is made for musl; none if it names no C library.
+    /// Whether it is made for musl; none if it does not name a C library.
     pub fn is_for_musl(&self) -> Option<bool> {
         let loader = self.image.interpreter.as_deref().unwrap_or_default();
         let needed = self.image.needed.iter().map(String::as_str);
-        // What loads it decides.
+        // The program's loader decides.
         let mut names = loader.rsplit('/').next().into_iter().chain(needed);
         names.find_map(|name| {
             let is_musl =
@@ -127,7 +127,7 @@ impl ObjectFile {
         })
     }
 
-    /// Whether one process can hold both.
+    /// Whether one process can load both files.
     pub fn suits(&self, other: &ObjectFile) -> bool {
         self.image.machine == other.image.machine && self.image.is_64 == other.image.is_64
     }
@@ -176,7 +176,7 @@ where
     Ok(file)
 }
 
-/// The sanitizer that it is, or that it asks for by the name of its library.
+/// The sanitizer that the file is, or that it needs by the name of its library.
 fn sanitizer_of(image: &Image) -> Option<&'static str> {
     let needs = |stem: &str| image.needed.iter().any(|name| name.starts_with(stem));
     let is_it = |stem: &str| {
@@ -189,7 +189,7 @@ fn sanitizer_of(image: &Image) -> Option<&'static str> {
     found.map(|(_, _, name)| *name)
 }
 
-/// A file of one class and byte order, and its sections.
+/// A file of one class and byte order, with its sections.
 struct Reading<'data, H: FileHeader, R: ReadRef<'data>> {
     data: R,
     endian: Endianness,
@@ -201,7 +201,7 @@ where
     H: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    /// The dynamic section: where libraries are looked for, and who is asked first.
+    /// Reads the dynamic section: where libraries are searched, and which module is searched first.
     fn dynamic(&self, file: &mut ObjectFile) -> Result<(), ImageError> {
         let (endian, data) = (self.endian, self.data);
         let Some((entries, link)) = self.sections.dynamic(endian, data)? else {
@@ -226,7 +226,7 @@ where
         Ok(())
     }
 
-    /// The static table, where it was not stripped: what is inside without being offered.
+    /// Reads the static symbol table, if it was not stripped: it shows what is inside without being exported.
     fn hidden(&self, file: &mut ObjectFile) -> Result<(), ImageError> {
         let (endian, data) = (self.endian, self.data);
         let hidden = self.sections.symbols(endian, data, elf::SHT_SYMTAB)?;
@@ -238,8 +238,7 @@ where
         Ok(())
     }
 
-    /// The dynamic table: what is offered and what is asked for. Gives each symbol's function of
-    /// the family.
+    /// Reads the dynamic symbol table: exports and imports. Returns each symbol's function of the family.
     fn symbols(&self, file: &mut ObjectFile) -> Result<Vec<Option<Function>>, ImageError> {
         let endian = self.endian;
         let symbols = self.sections.symbols(endian, self.data, elf::SHT_DYNSYM)?;
@@ -272,7 +271,7 @@ where
         Ok(functions)
     }
 
-    /// The words that the dynamic linker fills with functions of the family.
+    /// Reads the words that the dynamic linker fills with functions of the family.
     fn relocations(
         &self,
         file: &mut ObjectFile,
@@ -286,8 +285,8 @@ where
                     file.references.push(Reference { function, slot });
                 }
             };
-            // Those of a linked file are the dynamic linker's, except where --emit-relocs kept the
-            // others: those name the static table.
+            // In a linked file, relocations belong to the dynamic linker. If --emit-relocs kept the static linker's
+            // too, those refer to the static symbol table.
             let link = SectionIndex(section.sh_link(endian) as usize);
             let table = self.sections.section(link);
             if !table.is_ok_and(|table| table.sh_type(endian) == elf::SHT_DYNSYM) {

@@ -1,6 +1,6 @@
-//! The judgement: did the replacement take, and what is unsafe about it.
+//! Judges whether the replacement works, and what is unsafe about it.
 //!
-//! Each finding has a code that stays, what was found, what follows, and what helps. Codes:
+//! Each finding has a fixed code, the problem, its consequence and the remedy. Codes:
 //!
 //! ```text
 //! fails    static-executable raised-privileges preload-failed sanitizer searched-first not-loaded
@@ -20,13 +20,13 @@ use crate::check::family::Function;
 use crate::check::file::ObjectFile;
 use crate::check::linked::{Linked, Module, Origin};
 
-/// How bad it is. Notes are no findings for the exit code.
+/// The severity of a finding. A note does not count as a finding in the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The heap does not serve the program.
     Fails,
-    /// A block may be freed by an allocator that did not give it.
+    /// A block may be freed by an allocator that did not allocate it.
     Unsafe,
     /// Some of the program's memory does not come from the heap.
     Partial,
@@ -34,18 +34,18 @@ pub enum Severity {
     Note,
 }
 
-/// One thing found.
+/// A finding.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// What kind; stays the same for programs that read it.
+    /// The kind of finding. Programs read it, so it never changes.
     pub code: &'static str,
     /// How bad.
     pub severity: Severity,
-    /// The file that it is about.
+    /// The file that the finding is about.
     pub module: String,
-    /// What was found, what follows.
+    /// The problem and its consequence.
     pub what: String,
-    /// What helps.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -53,11 +53,11 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Every module does.
+    /// Every module uses it.
     Taken,
-    /// Some calls go elsewhere.
+    /// Some calls go to another allocator.
     Partly,
-    /// It does not.
+    /// The program does not use it.
     Not,
 }
 
@@ -117,7 +117,7 @@ impl Judge<'_> {
         &self.examined.linked
     }
 
-    /// What is against the program before it even starts.
+    /// Problems that exist before the program starts.
     fn start(&mut self) {
         let examined = self.examined;
         let program = examined.program.display().to_string();
@@ -154,10 +154,10 @@ impl Judge<'_> {
         self.libraries();
     }
 
-    /// What was to be preloaded and is not.
+    /// Libraries that should be preloaded and are not loaded.
     fn preloads(&mut self) {
         let examined = self.examined;
-        // What others preload beside a heap that is there is not about the heap.
+        // If the heap is loaded, a preload that failed is another library, which does not concern the heap.
         let severity = if examined.has_loam() {
             Severity::Note
         } else {
@@ -208,7 +208,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Modules that show too little, and allocators beside the heap.
+    /// Modules that can not be inspected, and allocators beside the heap.
     fn allocators(&mut self) {
         let modules = &self.examined.linked.modules;
         for (place, module) in modules.iter().enumerate() {
@@ -227,7 +227,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A file of which calls of malloc can not be seen, or that makes none.
+    /// A file that hides its calls of malloc, or makes none.
     fn hidden(&mut self, module: &Module, file: &ObjectFile) {
         if file.is_blind {
             self.add(
@@ -251,7 +251,7 @@ impl Judge<'_> {
         }
     }
 
-    /// An allocator that a module brings.
+    /// An allocator inside a module.
     fn second_allocator(&mut self, place: usize, module: &Module, file: &ObjectFile) {
         let examined = self.examined;
         let is_expected = module.is_system()
@@ -306,7 +306,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Nothing said so far explains why the heap is not there.
+    /// Adds a finding if no other finding explains why the heap is absent.
     fn absence(&mut self) {
         let examined = self.examined;
         if examined.has_loam()

@@ -1,6 +1,6 @@
 //! What `loam check --json` prints.
 //!
-//! Fields and codes may be added; none is removed or changes its meaning while `version` stays.
+//! Fields and codes may be added. While `version` stays, none is removed or changes its meaning.
 
 use serde_json::{json, Value};
 

@@ -1,28 +1,28 @@
-//! The modules of a program, in the order in which the dynamic linker searches them, and what each
-//! reference to a function of the family is bound to.
+//! The modules of a program, in the order in which the dynamic linker searches them, and the definition to which each
+//! reference to a function of the family is bound.
 //!
-//! A namespace is one search order of its own: number 0 is the program's, others come from `dlmopen`.
+//! Each namespace has its own search order. Number 0 is the program's namespace; `dlmopen` makes further ones.
 
 use std::path::Path;
 
 use crate::check::family::Function;
 use crate::check::file::ObjectFile;
 
-/// How a module came into the program.
+/// How a module was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// It is the program.
     Program,
-    /// By `LD_PRELOAD` or `/etc/ld.so.preload`.
+    /// It was preloaded by `LD_PRELOAD` or `/etc/ld.so.preload`.
     Preloaded,
-    /// A module before it names it as needed.
+    /// A module before it needs it.
     Linked,
-    /// While the program ran, by `dlopen`.
+    /// `dlopen` loaded it while the program ran.
     Opened,
 }
 
 impl Origin {
-    /// For tables and JSON.
+    /// The word in tables and JSON.
     pub fn word(self) -> &'static str {
         match self {
             Origin::Program => "program",
@@ -38,11 +38,11 @@ impl Origin {
 pub struct Module {
     /// Its path, as the dynamic linker knows it.
     pub path: String,
-    /// What it says; none if it could not be read.
+    /// Its contents; none if the file could not be read.
     pub file: Option<ObjectFile>,
-    /// Search order that it belongs to.
+    /// The number of its search order.
     pub namespace: usize,
-    /// How it came here.
+    /// How it was loaded.
     pub origin: Origin,
     /// Whether it is the dynamic linker.
     pub is_loader: bool,
@@ -74,48 +74,48 @@ impl Module {
     }
 }
 
-/// Whose definition a reference is bound to.
+/// The definition that a reference is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Provider {
-    /// That of a module.
+    /// A module's definition.
     Module(usize),
     /// Code that belongs to no module: made at run time, or hidden.
     Elsewhere(u64),
 }
 
-/// How a binding is known.
+/// How it is known to which definition a reference is bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// Read from the process's own tables.
     Read,
-    /// By the dynamic linker's rules: nothing has run, or the word is bound at the first call.
+    /// It follows from the dynamic linker's rules: nothing has run, or the word is bound at the first call.
     Searched,
 }
 
 /// One module's use of one function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binding {
-    /// Who uses it.
+    /// The module that uses the function.
     pub module: usize,
-    /// What.
+    /// The function.
     pub function: Function,
-    /// Whose.
+    /// The definition that serves the use.
     pub provider: Provider,
-    /// How that is known.
+    /// How the provider is known.
     pub how: How,
 }
 
 /// Modules with their bindings.
 #[derive(Debug, Clone, Default)]
 pub struct Linked {
-    /// In search order, namespace by namespace.
+    /// The modules in search order, one namespace after the other.
     pub modules: Vec<Module>,
-    /// One for each module and function (several words may refer to one function: each differing one).
+    /// The bindings. A module has one for each function and provider: several words may refer to the same function.
     pub bindings: Vec<Binding>,
 }
 
 impl Linked {
-    /// Whose definition the dynamic linker finds for a reference of that module.
+    /// The module with the definition that the dynamic linker finds for a reference of module `from`.
     pub fn search(&self, function: Function, from: usize) -> Option<usize> {
         let module = self.modules.get(from)?;
         let own = module.file.as_ref().and_then(|file| {
@@ -152,7 +152,7 @@ impl Linked {
         }
     }
 
-    /// Adds a binding that is not known yet.
+    /// Adds a binding, unless it is known already.
     pub fn add(&mut self, binding: Binding) {
         let is_same = |known: &Binding| {
             Binding {
@@ -165,7 +165,7 @@ impl Linked {
         }
     }
 
-    /// What of the family a module refers to, each once.
+    /// The functions of the family that a module refers to, each once.
     pub fn references(&self, module: usize) -> Vec<Function> {
         let file = self
             .modules

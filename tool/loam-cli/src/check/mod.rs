@@ -1,4 +1,4 @@
-//! `loam check`: did the replacement of malloc take?
+//! `loam check`: does the program use the replacement of malloc?
 //!
 //! ```text
 //! a program  -> program (search, file)  -+
@@ -6,8 +6,8 @@
 //! a process  -> process (link maps, file)-+
 //! ```
 //!
-//! Nothing is executed and nothing is stopped. What neither way can see: an allocator that was inlined
-//! or whose symbols were stripped, memory that a program takes from `mmap` itself.
+//! Nothing is executed and nothing is stopped. Both ways miss two things: an allocator that was inlined or lost its
+//! symbols, and memory that a program takes directly from `mmap`.
 
 pub mod args;
 mod examined;
@@ -73,13 +73,13 @@ fn examine(target: &Target, library: Option<&Path>, layout: &Layout) -> Result<E
     let program = match target {
         Target::Process(pid) => return process::examine(*pid),
         Target::Program(program) => resolve_command(program)
-            // The shell's codes are for whoever starts something.
+            // The shell's exit codes are only for verbs that start a program.
             .map_err(|error| Coded {
                 exit: Exit::Error,
                 message: error.to_string(),
             })?,
     };
-    // A program that brings the heap needs none preloaded, unless the caller insists.
+    // A program that contains the heap needs no preload, unless the caller names a library.
     if library.is_none() && program::brings_loam(&program)? {
         return program::examine(&program, None);
     }

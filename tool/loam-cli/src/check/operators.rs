@@ -1,8 +1,8 @@
-//! The judgement of `operator new` and `operator delete`, of which a program may replace some forms only.
+//! Judges `operator new` and `operator delete`. A program may replace only some of their forms.
 //!
-//! The C++ standard defines most forms by others: a sized delete by the plain one, arrays by single objects. The C++ runtime and the
-//! heap keep to that, so a call ends in the first definition of the form that all others come down to. What is judged is that end:
-//! a block from one module's `new` must not end in the `delete` of another.
+//! The C++ standard defines most forms by other forms: a sized delete by the plain one, arrays by single objects. The
+//! C++ runtime and the heap do the same, so a call ends in the first definition of the basic form. The judgement is
+//! about these ends: a block from the `new` of one module must not end in the `delete` of another.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ use crate::check::family::{Function, Group};
 use crate::check::findings::{Judge, Severity};
 use crate::check::linked::{Linked, Module, Provider};
 
-/// Where a call ends.
+/// The definition in which a call ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
-    /// In a definition that does nothing but `malloc` or `free`: the heap's, or the C++ runtime's.
+    /// A definition that only calls `malloc` or `free`: the heap's, or the C++ runtime's.
     Heap,
-    /// In another module's own.
+    /// Another module's own definition.
     Own(usize),
 }
 
-/// What must fit together: objects, arrays, and the same with an alignment.
+/// Forms that must match: objects, arrays, and both with an alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Kind {
     is_array: bool,
@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// The plain forms.
+    /// The plain forms of new and delete.
     fn pair(self) -> [Function; 2] {
         let symbols = match (self.is_array, self.is_aligned) {
             (false, false) => ["_Znwm", "_ZdlPv"],
@@ -71,13 +71,13 @@ fn is_runtime(module: &Module) -> bool {
         .any(|name| module.name().starts_with(name))
 }
 
-/// Since the heap exports the C library's own names, its forms end where the standard says.
+/// Whether the module defines forms by other forms. The heap does so since it exports the C library's own names.
 fn composes(module: &Module) -> bool {
     let since = Function::named(b"__libc_malloc");
     is_runtime(module) || (module.is_loam() && since.is_some_and(|name| module.exports(name)))
 }
 
-/// Where a call ends that a module's reference leads to `provider`.
+/// The end of a call to `function`, if the module's reference leads to `provider`.
 fn end(linked: &Linked, mut function: Function, mut provider: usize) -> End {
     loop {
         let module = &linked.modules[provider];
@@ -97,7 +97,7 @@ fn end(linked: &Linked, mut function: Function, mut provider: usize) -> End {
 }
 
 impl Judge<'_> {
-    /// Forms that the program has itself.
+    /// Judges the forms that the program replaces.
     pub(super) fn operators(&mut self) {
         let linked = self.linked().clone();
         let mut own = BTreeSet::new();
@@ -120,8 +120,9 @@ impl Judge<'_> {
                 })
                 .collect();
             for (function, ending) in &ends {
-                // Against the other half: the module's own calls of it, and what a call of the plain form finds, which inside the
-                // module that has it is no reference.
+                // The call is compared with the other half of its pair: the module's own calls of that half, and the
+                // definition that a call of its plain form would find. In the module that defines it, the latter is
+                // not a reference.
                 let [new, delete] = Kind::of(*function).pair();
                 let half = if is_delete(*function) { new } else { delete };
                 let mut others: Vec<End> = ends

@@ -1,5 +1,5 @@
-//! A running process: its modules from the dynamic linker's own list, its bindings from the words that
-//! the dynamic linker filled.
+//! A running process. Its modules come from the dynamic linker's own list, its bindings from the words that the
+//! dynamic linker filled.
 //!
 //! ```text
 //! auxv AT_PHDR --> program headers --> PT_DYNAMIC --> DT_DEBUG --> r_debug --> link_map, link_map, ...
@@ -7,9 +7,9 @@
 //! link_map: load bias + slot of a relocation --> word --> address in a module
 //! ```
 //!
-//! A word that is not bound yet points into its own module's procedure linkage table, and a function
-//! whose address the program takes has its home in the program's; for both the search order answers.
-//! Everything read is the process's to choose: lengths are bounded and nothing is trusted.
+//! A word that is not bound yet points into its own module's procedure linkage table. If the program takes the address
+//! of a function, the word points into the program's linkage table. In both cases the search order gives the
+//! definition. The process controls everything that is read here: lengths are bounded and nothing is trusted.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use crate::check::linked::{Binding, How, Linked, Module, Origin, Provider};
 use crate::check::program;
 use crate::exit::{Coded, Exit};
 
-/// More modules than this, or namespaces, has no process; glibc itself stops at 16 namespaces.
+/// No process has more modules or namespaces than this; glibc itself stops at 16 namespaces.
 const MOST_MODULES: usize = 8192;
 const MOST_NAMESPACES: usize = 64;
 
@@ -56,7 +56,7 @@ pub fn examine(pid: Pid) -> Result<Examined> {
     let is_static = program.image.interpreter.is_none() && !program.image.is_loader();
     let mut loaded = listed(&memory, &auxiliary, &maps)?;
     if loaded.is_empty() {
-        // A static program: only itself.
+        // A static program has only itself.
         let name = executable.display().to_string();
         let first = maps.iter().find(|m| m.inode != 0 && m.name == name);
         loaded.extend(first.map(|first| alone(first, &program)));
@@ -79,7 +79,7 @@ pub fn examine(pid: Pid) -> Result<Examined> {
             }
         })
         .collect();
-    // A stripped static program shows the heap by its counters only.
+    // In a stripped static program, only the counters show the heap.
     let has_counters = locate::find(pid, &maps).is_ok_and(|found| found.is_some());
     Ok(Examined {
         pid: Some(pid),
@@ -94,8 +94,7 @@ pub fn examine(pid: Pid) -> Result<Examined> {
     })
 }
 
-/// A module as the process has it: its entry in the dynamic linker's list, its path, its first
-/// mapping.
+/// A module in the process: its entry in the dynamic linker's list, its path, and its first mapping.
 type Loaded = (Entry, String, Mapping);
 
 /// The modules of the dynamic linker's list; none in a static program.
@@ -106,8 +105,7 @@ fn listed(
 ) -> Result<Vec<Loaded>, ReadError> {
     let listed = match link_maps(memory, auxiliary) {
         Ok(listed) => listed,
-        // Not an error of ours if it is a static program, or stopped before its loader came to
-        // work.
+        // A static program has no list, and a program that was stopped before its loader ran has none yet.
         Err(ReadError::Unmapped { .. }) => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -123,7 +121,7 @@ fn listed(
     Ok(loaded)
 }
 
-/// The only module of a static program.
+/// The single module of a static program.
 fn alone(first: &Mapping, program: &ObjectFile) -> Loaded {
     let entry = Entry {
         bias: first.start.wrapping_sub(program.base),
@@ -133,8 +131,8 @@ fn alone(first: &Mapping, program: &ObjectFile) -> Loaded {
     (entry, first.name.clone(), first.clone())
 }
 
-/// The modules with what their files say. Which were preloaded and which are needed is not known
-/// yet.
+/// The modules with the contents of their files. Which of them were preloaded and which are needed is determined
+/// later.
 fn modules(pid: Pid, loaded: &[Loaded], program: &ObjectFile) -> Linked {
     let mut linked = Linked::default();
     for (place, (entry, path, first)) in loaded.iter().enumerate() {
@@ -159,7 +157,7 @@ fn modules(pid: Pid, loaded: &[Loaded], program: &ObjectFile) -> Linked {
     linked
 }
 
-/// What the process was to have preloaded, by its environment and by its system.
+/// The libraries that should be preloaded, according to the process's environment and its system.
 fn preloads(pid: Pid) -> Vec<String> {
     let environment = environment(pid);
     program::split(environment.as_deref().unwrap_or_default())
@@ -184,7 +182,7 @@ fn open_program(pid: Pid) -> Result<ObjectFile> {
     })
 }
 
-/// The mapping of the file's first byte, which tells the module from another copy of the same file.
+/// The mapping of the file's first byte. It identifies the module among several copies of the same file.
 fn first_of<'a>(maps: &'a [Mapping], of: &Mapping) -> Option<&'a Mapping> {
     let is_same = |m: &&Mapping| m.inode == of.inode && m.device == of.device && m.inode != 0;
     maps.iter()
@@ -196,7 +194,7 @@ const AT_PHDR: u64 = 3;
 const AT_PHNUM: u64 = 5;
 const AT_SECURE: u64 = 23;
 
-/// What the kernel told the process when it started.
+/// The data that the kernel gave the process at its start.
 struct Auxiliary(Vec<(u64, u64)>);
 
 impl Auxiliary {
@@ -216,7 +214,7 @@ impl Auxiliary {
     }
 }
 
-/// One entry of the dynamic linker's list.
+/// An entry of the dynamic linker's list.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     bias: u64,
@@ -254,7 +252,7 @@ fn link_maps(memory: &impl Memory, auxiliary: &Auxiliary) -> Result<Vec<Entry>, 
     walk(memory, debug)
 }
 
-/// `struct r_debug` and `struct link_map` of <link.h>; version 2 of the former leads to the next.
+/// Follows `struct r_debug` and `struct link_map` of <link.h>. Version 2 of the former points to the next one.
 fn walk(memory: &impl Memory, debug: u64) -> Result<Vec<Entry>, ReadError> {
     let mut found = Vec::new();
     let mut debug = debug;
@@ -287,12 +285,12 @@ fn walk(memory: &impl Memory, debug: u64) -> Result<Vec<Entry>, ReadError> {
     Ok(found)
 }
 
-/// Which modules were preloaded, and which some other needs; the rest was opened.
+/// Marks the modules that were preloaded, and those that other modules need; the rest was opened.
 fn mark_origins(linked: &mut Linked, preloads: &[String]) {
     let mut needed: Vec<(usize, String)> = Vec::new();
     for module in &linked.modules {
         if let Some(file) = &module.file {
-            // What an opened library needs was opened with it, but that is all the same to a search.
+            // A library that an opened one needs was opened with it. For a search this makes no difference.
             needed.extend(
                 file.image
                     .needed
@@ -346,7 +344,7 @@ fn bind(
                 continue; // Weak, and nobody has it.
             }
             let home = home_of(word, loaded, maps);
-            // In the same module, another address than the definition's is a linkage table's.
+            // An address in the module that is not the definition's belongs to a linkage table.
             let is_definition = |home: usize| {
                 let bias = loaded[home].0.bias;
                 let file = linked.modules[home].file.as_ref();
@@ -376,7 +374,7 @@ fn bind(
     Ok(())
 }
 
-/// The module whose mappings hold the address.
+/// The module that has a mapping with the address.
 fn home_of(address: u64, loaded: &[Loaded], maps: &[Mapping]) -> Option<usize> {
     let mapping = maps.iter().find(|mapping| mapping.contains(address))?;
     let first = first_of(maps, mapping)?;
@@ -385,7 +383,7 @@ fn home_of(address: u64, loaded: &[Loaded], maps: &[Mapping]) -> Option<usize> {
         .position(|(_, _, known)| known.start == first.start)
 }
 
-/// `LD_PRELOAD` as it was when the program started.
+/// The value of `LD_PRELOAD` at the program's start.
 fn environment(pid: Pid) -> Option<Vec<u8>> {
     step(Doing::Process(pid));
     let bytes = fs::read(format!("/proc/{pid}/environ")).ok()?;
@@ -395,7 +393,7 @@ fn environment(pid: Pid) -> Option<Vec<u8>> {
         .map(<[u8]>::to_vec)
 }
 
-/// Why an entry of `LD_PRELOAD` is not among the modules.
+/// The reason why an entry of `LD_PRELOAD` is not among the modules.
 fn failure(pid: Pid, entry: &str, linked: &Linked, program: &ObjectFile) -> Option<Failure> {
     let path = PathBuf::from(format!("/proc/{pid}/root{entry}"));
     step_to_file(&path);

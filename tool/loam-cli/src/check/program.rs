@@ -1,8 +1,7 @@
-//! A program that does not run: its files are linked as the dynamic linker would, and nothing is
-//! executed.
+//! A program that does not run. Its files are linked as the dynamic linker would link them, and nothing is executed.
 //!
-//! Limits: what the program opens with `dlopen` can not be seen, nor can what a wrapper does to the
-//! environment.
+//! Limits: neither the libraries that the program opens with `dlopen` nor the changes that a wrapper makes to the
+//! environment are seen.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -22,11 +21,11 @@ use crate::check::file::ObjectFile;
 use crate::check::linked::{Linked, Module, Origin};
 use crate::check::search::{Asker, Search};
 
-/// A script may name a script, as deep as the kernel follows.
+/// How many scripts may name each other as interpreters: as many as the kernel follows.
 const SCRIPT_DEPTH: usize = 4;
 
-/// Links the program with the heap preloaded, and with what `LD_PRELOAD` names here. Without a heap,
-/// as it stands.
+/// Links the program with the heap preloaded, and with the present `LD_PRELOAD`. Without a heap, the program is linked
+/// as it is.
 pub fn examine(program: &Path, heap: Option<&Path>) -> Result<Examined> {
     let (path, raised) = really_runs(program)?;
     let file = ObjectFile::read(&path)
@@ -59,17 +58,17 @@ pub fn examine(program: &Path, heap: Option<&Path>) -> Result<Examined> {
     Ok(examined)
 }
 
-/// Whether the program brings the heap without any preload.
+/// Whether the program loads the heap without a preload.
 pub fn brings_loam(program: &Path) -> Result<bool> {
     Ok(examine(program, None)?.has_loam())
 }
 
-/// Through scripts to the program that really runs, and whether any step raises privileges.
+/// Follows scripts to the program that really runs, and finds out whether any step raises privileges.
 fn really_runs(program: &Path) -> Result<(PathBuf, Option<String>)> {
     let mut file = program.to_path_buf();
     let mut raised = None;
     for _ in 0..=SCRIPT_DEPTH {
-        // A file that can not be looked at is reported by whoever reads it next.
+        // If the file can not be read, the function that reads it next reports the error.
         if let Ok(Some(how)) = privilege::raised(&file, Caller::current()) {
             raised = Some(describe(how).to_owned());
         }
@@ -99,7 +98,7 @@ fn describe(raised: Raised) -> &'static str {
     }
 }
 
-/// The heap first, as `loam run` puts it, then the environment's, then the system's.
+/// The preloads: first the heap, as `loam run` places it, then those of the environment, then the system's.
 fn preload_entries(heap: Option<&Path>) -> Vec<String> {
     let mut entries: Vec<String> = heap.iter().map(|path| path.display().to_string()).collect();
     let environment = env::var_os("LD_PRELOAD").unwrap_or_default();
@@ -120,7 +119,7 @@ pub fn split(value: &[u8]) -> impl Iterator<Item = String> + '_ {
         .map(|entry| OsStr::from_bytes(entry).to_string_lossy().into_owned())
 }
 
-/// Why a file can not be preloaded into that program.
+/// The reason why a file can not be preloaded into that program.
 pub fn obstacle(
     library: Result<&ObjectFile, &ImageError>,
     program: &ObjectFile,
@@ -165,13 +164,13 @@ pub fn obstacle(
     }
 }
 
-/// Modules as the dynamic linker adds them: the program, the preloads, then what they need, breadth
-/// first, each file once.
+/// Modules in the order in which the dynamic linker adds them: the program, the preloads, then the libraries that they
+/// need, breadth first, each file once.
 struct Closure {
     linked: Linked,
     askers: Vec<Asker>,
     search: Search,
-    /// Names by which files are known already.
+    /// Names of the files that were added.
     known: HashSet<String>,
     files: HashSet<(u64, u64)>,
 }
@@ -273,7 +272,7 @@ impl Closure {
     }
 }
 
-/// Whether the loader answers to that name itself. musl is one file under many names.
+/// Whether the loader itself has that name. musl is one file with many names.
 fn is_loaders_own(loader: &str, name: &str) -> bool {
     const MUSL: [&str; 8] = [
         "c.", "pthread.", "rt.", "m.", "dl.", "util.", "xnet.", "c.musl-",

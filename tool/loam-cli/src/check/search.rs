@@ -1,4 +1,4 @@
-//! Where the dynamic linker finds a library, told from files alone.
+//! Finds out from files alone where the dynamic linker finds a library.
 //!
 //! ```text
 //! a name with a slash    that file
@@ -9,8 +9,8 @@
 //! default folders
 //! ```
 //!
-//! Variants for processor levels (`glibc-hwcaps`) are found where the cache names them. A file for
-//! another machine is passed over, as the dynamic linker does.
+//! Variants for processor levels (`glibc-hwcaps`) are found if the cache names them. A file for another machine is
+//! skipped, as the dynamic linker does.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -20,17 +20,17 @@ use loam_process::apart::step_to_file;
 
 use crate::check::file::ObjectFile;
 
-/// Who asks for a library.
+/// The file that needs a library, with its search folders.
 #[derive(Debug, Clone, Default)]
 pub struct Asker {
-    /// `DT_RPATH` of the file and of those that asked for it, nearest first, links resolved.
+    /// `DT_RPATH` of the file and of the files that needed it, nearest first, with links resolved.
     pub rpath: Vec<PathBuf>,
     /// `DT_RUNPATH`.
     pub runpath: Vec<PathBuf>,
 }
 
 impl Asker {
-    /// What a file at that path, wanted by `parent`, brings along.
+    /// The folders of the file at that path, which `parent` needs.
     pub fn of(path: &Path, file: &ObjectFile, parent: Option<&Asker>) -> Asker {
         let origin = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let origin = origin.parent().unwrap_or(Path::new("/")).to_path_buf();
@@ -81,7 +81,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// For a program with that loader.
+    /// The search for a program with that loader.
     pub fn for_loader(loader: Option<&str>) -> Search {
         let is_musl = loader.is_some_and(|loader| loader.contains("ld-musl"));
         let library_path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -106,7 +106,7 @@ impl Search {
         }
     }
 
-    /// The first file of that name that suits `program`.
+    /// The first file of that name that can be loaded with `program`.
     pub fn find(
         &self,
         name: &str,
@@ -156,11 +156,11 @@ fn musl_folders(loader: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The cache's new format, which glibc has written alone since 2.32 and behind the old one before.
+/// The magic of the cache's new format. glibc has written only this format since 2.32; before, it wrote it after the
+/// old one.
 const CACHE_MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 
-/// Names and paths of the cache that need nothing of the processor. Anything that does not parse is
-/// no cache.
+/// Names and paths of the cache's entries that require no processor feature. An invalid cache counts as empty.
 fn parse_cache(bytes: &[u8]) -> Vec<(String, PathBuf)> {
     let Some(start) = bytes
         .windows(CACHE_MAGIC.len())

@@ -1,4 +1,4 @@
-//! The judgement of bindings: whether every call of the family ends at the same allocator.
+//! Judges bindings: whether all calls of the family end at the same allocator.
 
 use loam_format::words;
 
@@ -7,7 +7,7 @@ use crate::check::findings::{Judge, Severity};
 use crate::check::linked::{Binding, Linked, Module, Provider};
 
 impl Judge<'_> {
-    /// Whether calls end where they should.
+    /// Judges whether calls end where they should.
     pub(super) fn bindings(&mut self) {
         let linked = self.linked().clone();
         let heap =
@@ -52,12 +52,13 @@ impl Judge<'_> {
         }
     }
 
-    /// Functions of the family that come from different hands.
+    /// Finds functions of the family that come from different allocators.
     fn mixture(&mut self, linked: &Linked, first: Option<usize>) {
         let Some(malloc) = first else { return };
         let mut others: Vec<(usize, Vec<Function>)> = Vec::new();
         for function in Function::all().filter(|function| function.handles_blocks()) {
-            // What no module asks for does no harm, nor what an allocator hands on to the C library by that library's own names.
+            // Two cases are harmless: a function that no module uses, and calls that an allocator hands on to the C
+            // library by that library's own names.
             let is_handed_on = |module: &Module| {
                 function.symbol().starts_with("__libc_") && module.exports(Function::MALLOC)
             };
@@ -71,7 +72,7 @@ impl Judge<'_> {
             else {
                 continue;
             };
-            // Two copies of the heap are told elsewhere.
+            // Another finding reports two copies of the heap.
             if linked.modules[place].is_loam() && linked.modules[malloc].is_loam() {
                 continue;
             }
@@ -82,7 +83,7 @@ impl Judge<'_> {
         }
         for (place, functions) in others {
             let (malloc, other) = (&linked.modules[malloc], &linked.modules[place]);
-            // Whoever brings less is the one to repair.
+            // The allocator with the smaller part of the family needs the repair.
             let repair = if place < first.unwrap_or(0) || other.is_system() {
                 malloc
             } else {
@@ -111,7 +112,7 @@ impl Judge<'_> {
         }
     }
 
-    /// References that are bound past the heap although the program's malloc is the heap's.
+    /// Finds references that are bound past the heap although the program's malloc is the heap's.
     fn strays(&mut self, linked: &Linked) {
         let mut strays: Vec<(usize, Provider, Vec<Function>)> = Vec::new();
         let is_stray = |binding: &&Binding| {
@@ -123,7 +124,7 @@ impl Judge<'_> {
             if linked.modules[binding.module].namespace != 0 {
                 continue; // Told once for all.
             }
-            // What a module in front of the heap takes from it is a mixture, told above.
+            // If a module before the heap defines the function, that is a mixture, which is reported above.
             let global = linked.first(binding.function, 0).map(Provider::Module);
             if global == Some(binding.provider) {
                 continue;
@@ -185,7 +186,7 @@ impl Judge<'_> {
         }
     }
 
-    /// `mallocx` of another allocator, beside the heap's malloc.
+    /// Finds uses of another allocator's own interface, such as `mallocx`, beside the heap's malloc.
     fn own_interfaces(&mut self, linked: &Linked) {
         for module in &linked.modules {
             let Some(file) = &module.file else { continue };

@@ -1,4 +1,4 @@
-//! What `loam check` prints for people: the verdict, who uses what, the findings.
+//! The text of `loam check` for people: the verdict, which module uses which functions, the findings.
 
 use comfy_table::{presets, Table};
 
@@ -69,7 +69,7 @@ fn headline(examined: &Examined, verdict: Verdict) -> String {
     }
 }
 
-/// A row for each module and whose functions it uses.
+/// A row for each module, with the providers of the functions that it uses.
 fn rows(examined: &Examined) -> Vec<[String; 4]> {
     let linked = &examined.linked;
     let mut rows = Vec::new();

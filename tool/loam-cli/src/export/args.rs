@@ -33,21 +33,21 @@ pub struct ExportArgs {
     allow_remote: bool,
 }
 
-/// What `export` is to do.
+/// The resolved arguments of `export`.
 #[derive(Debug)]
 pub struct ExportOptions {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: Listen,
-    /// Whom to show.
+    /// A pattern for the names of the processes to show.
     pub pattern: Option<Regex>,
-    /// Size classes too.
+    /// Whether to show size classes too.
     pub classes: bool,
-    /// Other machines may connect.
+    /// Whether other machines may connect.
     pub allow_remote: bool,
 }
 
 impl ExportArgs {
-    /// Plain options.
+    /// Resolves the arguments into plain options.
     pub fn resolve(self) -> ExportOptions {
         ExportOptions {
             listen: self.listen,

@@ -1,9 +1,8 @@
-//! Which connections are served when more come than are served at a time.
+//! Decides which connections are served if more clients connect than can be served at a time.
 //!
-//! A connection is for one request, and lasts for so long and no longer. When there are as many as there
-//! may be, the oldest goes that is not waiting for a look: it has not asked yet, or does not take its
-//! answer, and both take an honest scraper milliseconds. So neither silent clients nor greedy ones keep
-//! others out.
+//! A connection is for one request and lasts a limited time. When the number of connections reaches its limit, the
+//! oldest one is closed that does not wait for a look: its client has not asked yet, or does not take the answer. Both
+//! take an honest scraper milliseconds. So neither silent nor greedy clients keep other clients out.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,23 +10,24 @@ use std::rc::Rc;
 
 use tokio::task::AbortHandle;
 
-/// Connections at a time. Chosen: far more than scrapers, and with a descriptor each far fewer than the
-/// 1,024 that a process has by default.
+/// The most connections at a time. Chosen: far more than there are scrapers. Each needs a descriptor, so it is also
+/// far fewer than the 1,024 that a process has by default.
 const MOST: usize = 128;
 
-/// A connection that is open.
+/// An open connection.
 struct Connection {
-    /// It has asked, and the answer is not there yet.
+    /// Whether the client has asked and the answer is not ready yet.
     waits: Rc<Cell<bool>>,
     task: AbortHandle,
 }
 
-/// Those that are open, the oldest first.
+/// The open connections, the oldest first.
 #[derive(Default)]
 pub struct Connections(RefCell<VecDeque<Connection>>);
 
 impl Connections {
-    /// Makes room for one more. False if all wait for a look: the new one can not be served.
+    /// Makes room for another connection. False if all connections wait for a look: then the new one can not be
+    /// served.
     pub fn admit(&self) -> bool {
         let mut open = self.0.borrow_mut();
         open.retain(|one| !one.task.is_finished());
@@ -43,7 +43,7 @@ impl Connections {
         true
     }
 
-    /// Adds one. Its flag says whether it waits for a look.
+    /// Adds a connection. Its flag says whether it waits for a look.
     pub fn add(&self, waits: Rc<Cell<bool>>, task: AbortHandle) {
         self.0.borrow_mut().push_back(Connection { waits, task });
     }

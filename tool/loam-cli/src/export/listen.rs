@@ -1,4 +1,5 @@
-//! Where the exporter listens, as people write it: `127.0.0.1:9464`, `[::1]:9464`, `localhost:9464`, `NAME:9464`, `:9464`.
+//! The exporter's address in the form that people write: `127.0.0.1:9464`, `[::1]:9464`, `localhost:9464`,
+//! `NAME:9464`, `:9464`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -6,10 +7,10 @@ use std::str::FromStr;
 
 use loam_format::plain;
 
-/// A place to listen, not looked up yet.
+/// An address that is not resolved yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
-    /// Empty: of this machine only, or with leave any.
+    /// The host's name. Empty: this machine only, or with `--allow-remote` every address.
     host: String,
     port: u16,
 }
@@ -70,8 +71,8 @@ impl FromStr for Listen {
 }
 
 impl Listen {
-    /// The addresses that it means, those first that are tried first. Without a host those are this machine's own: `:9464`
-    /// is written by people who do not think of other machines. With leave it is every address.
+    /// The addresses, in the order in which they are tried. Without a host they are this machine's own: people who
+    /// write `:9464` do not think of other machines. With `allow_remote` it is every address.
     pub fn addresses(&self, allow_remote: bool) -> Result<Vec<SocketAddr>, String> {
         let own: [IpAddr; 2] = match allow_remote {
             true => [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()],
@@ -85,7 +86,7 @@ impl Listen {
         let mut found: Vec<SocketAddr> = found
             .map_err(|error| format!("{} can not be found: {error}", plain::line(host)))?
             .collect();
-        // A scraper that is told a name may try one family only, and that is IPv4 then.
+        // A scraper that is given a name may try one family only, and then that is IPv4.
         found.sort_by_key(SocketAddr::is_ipv6);
         found.dedup();
         match found.is_empty() {

@@ -1,4 +1,4 @@
-//! One look for all who ask for it, and the pages that are made of it.
+//! One look for all scrapes at a time, and the pages that are made of it.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -10,23 +10,23 @@ use loam_counters::watch::sampler::Sampler;
 
 use crate::export::metrics;
 
-/// A look serves those who ask within so long after it. Chosen: half of the shortest interval that people
+/// A look serves the requests that arrive within this time after it. Chosen: half of the shortest interval that people
 /// configure, so that one scraper never gets the same page twice.
 pub const FRESH: Duration = Duration::from_millis(500);
 
-/// The page in both formats; the older one is made when somebody asks for it.
+/// The page in both formats. The older format is made at its first request.
 pub struct Page {
     openmetrics: Bytes,
     classic: OnceLock<Bytes>,
 }
 
 impl Page {
-    /// In OpenMetrics.
+    /// The page in OpenMetrics.
     pub fn openmetrics(&self) -> Bytes {
         self.openmetrics.clone()
     }
 
-    /// In the older text format.
+    /// The page in the older text format.
     pub fn classic(&self) -> Bytes {
         let make = || {
             let text = String::from_utf8_lossy(&self.openmetrics);
@@ -36,20 +36,20 @@ impl Page {
     }
 }
 
-/// The last page and when its look was over; or why there is none.
+/// The last page and the time of its look, or why there is no page.
 type Last = Option<(Instant, Result<Arc<Page>, String>)>;
 
-/// Looks at everybody, for whoever asks.
+/// Looks at all processes when a page is requested.
 pub struct Looks {
     sampler: Arc<Mutex<Sampler>>,
     classes: bool,
     fresh: Duration,
-    /// Held while a look is made: those who come meanwhile wait for it.
+    /// The lock is held during a look: requests that arrive meanwhile wait for it.
     last: tokio::sync::Mutex<Last>,
 }
 
 impl Looks {
-    /// With figures of size classes, if those are wanted. A page is served for as long as `fresh`.
+    /// `classes` adds the figures of size classes. A page is served for as long as `fresh`.
     pub fn new(sampler: Sampler, classes: bool, fresh: Duration) -> Looks {
         Looks {
             sampler: Arc::new(Mutex::new(sampler)),
@@ -59,7 +59,7 @@ impl Looks {
         }
     }
 
-    /// A page of now: of the look that is being made, or of one that was made a moment ago.
+    /// A present page: from a look that is being made, or from one that was just made.
     pub async fn page(&self) -> Result<Arc<Page>, String> {
         let mut last = self.last.lock().await;
         if let Some((_, page)) = last
@@ -79,7 +79,7 @@ impl Looks {
                 classic: OnceLock::new(),
             }))
         };
-        // Apart: this thread serves and takes signals.
+        // The look runs on another thread, because this one serves clients and handles signals.
         let page = match tokio::task::spawn_blocking(look).await {
             Ok(page) => page.map_err(|error| error.to_string()),
             Err(error) => Err(format!("the look failed: {error}")),

@@ -1,7 +1,7 @@
-//! The page that is scraped: OpenMetrics text from one look at everybody.
+//! The page for scrapers: OpenMetrics text from one look at all processes.
 //!
-//! Names, types and units come from `formats/counters.toml`. Times are nanoseconds in the heap and
-//! seconds here, as the standard wants; the library adds `_total` to counters.
+//! Names, types and units come from `formats/counters.toml`. Times are nanoseconds in the heap and seconds here, as
+//! the standard requires; the library adds `_total` to counters.
 
 use std::fmt::{Error, Write};
 
@@ -149,7 +149,8 @@ impl Look {
                 Scope::Class | Scope::Lock => {}
             }
         }
-        // Two heaps of one name would be one series twice, which no scraper takes: their sum.
+        // If two heaps have the same name, their series would be the same, which no scraper accepts. Their values are
+        // added.
         series.sort_by(|a, b| a.0.cmp(&b.0));
         series.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
@@ -161,7 +162,7 @@ impl Look {
         write_family(encoder, name, counter, &series)
     }
 
-    /// The system's own figure, which the heap's are to be held against.
+    /// The system's own figure, for comparison with the heap's.
     fn resident(&self, encoder: &mut DescriptorEncoder) -> Result<(), Error> {
         let help = "resident memory of the process in bytes, the heap's and all other";
         let mut metric = encoder.encode_descriptor(

@@ -1,8 +1,8 @@
 //! `loam export`: counters for Prometheus, over HTTP.
 //!
-//! One thread serves and takes signals, and never waits for a process or a client. The looks are made
-//! apart, one for all scrapes that come together (`looks`); clients that are silent, or do not take their
-//! answer, make room for others (`connections`).
+//! One thread serves clients and handles signals, and never waits for a process or a client. Looks are made on another
+//! thread, one for all scrapes at a time (`looks`). Clients that are silent or do not take their answer make room for
+//! other clients (`connections`).
 
 pub mod args;
 mod connections;
@@ -34,16 +34,16 @@ use args::ExportOptions;
 use connections::Connections;
 use looks::Looks;
 
-/// What a scraper is to take the page for.
+/// The content type of the page in OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The older format, for whoever does not ask for the newer one.
+/// The content type of the older format, for scrapers that do not ask for the newer one.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// A connection that has not asked for so long is closed. Chosen, as Prometheus waits for a scrape.
+/// A connection is closed if no request arrives within this time. Chosen: as long as Prometheus waits for a scrape.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// And one that has not taken its answer: another five seconds for the look, and ten for the way.
+/// A connection is closed if it lasts longer. It adds five seconds for the look and ten for the answer.
 const LONGEST: Duration = Duration::from_secs(25);
 
-/// Runs the verb, until a signal ends it.
+/// Runs the verb until a signal ends it.
 pub fn run(options: &ExportOptions) -> Result<Exit> {
     let addresses = options.listen.addresses(options.allow_remote);
     let addresses = addresses.map_err(anyhow::Error::msg)?;
@@ -65,7 +65,7 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
         .context("the server can not be set up")?;
     let local = tokio::task::LocalSet::new();
     let exit = local.block_on(&runtime, serve(options, &addresses));
-    // A look that is being made is not waited for.
+    // The exporter does not wait for a look that is being made.
     runtime.shutdown_background();
     exit
 }
@@ -88,12 +88,12 @@ async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => accepted,
-            // Asked to end: that is done, and no failure.
+            // A signal is the normal way to end, so this is a success.
             _ = interrupted.recv() => return Ok(Exit::Done),
             _ = terminated.recv() => return Ok(Exit::Done),
         };
         let Ok((stream, _)) = stream else {
-            // Out of descriptors, most likely: some will be free soon.
+            // Most likely the process has no free descriptors; some will be free soon.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -113,7 +113,7 @@ async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit
                     Ok::<_, Infallible>(answer)
                 }
             });
-            // Whoever breaks off a scrape harms nobody.
+            // A client that breaks off a scrape does no harm.
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(PATIENCE)
@@ -122,7 +122,8 @@ async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit
             let _ = tokio::time::timeout(LONGEST, connection).await;
         });
         connections.add(waits, task.abort_handle());
-        // It may have asked already, and shall say so before others come.
+        // The client may have asked already. Its task runs now, so that its request is known before further clients
+        // are accepted.
         tokio::task::yield_now().await;
     }
 }

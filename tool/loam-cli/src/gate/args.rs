@@ -82,25 +82,25 @@ Examples:
 
 Exit code 0 if nothing got worse, 1 if something did, 2 if the trace or the baseline can not be used.";
 
-/// What the gate is to do.
+/// The resolved arguments of `gate`.
 #[derive(Debug)]
 pub struct GateOptions {
-    /// What is replayed.
+    /// The trace to replay.
     pub which: Which,
-    /// What it is compared with.
+    /// The baseline to compare with.
     pub baseline: PathBuf,
-    /// Write it instead.
+    /// Whether to write the baseline instead.
     pub write_baseline: bool,
-    /// How much worse figures may get.
+    /// How much worse the figures may get.
     pub limits: Limits,
-    /// Where the Markdown goes.
+    /// The file for the Markdown, if one is wanted.
     pub markdown: Option<PathBuf>,
-    /// How to measure; the allocator may be missing.
+    /// How to measure. The allocator may be absent.
     pub measure: MeasureOptions,
 }
 
 impl GateArgs {
-    /// Plain options.
+    /// Resolves the arguments into plain options.
     pub fn resolve(self) -> GateOptions {
         GateOptions {
             which: Which {

@@ -1,7 +1,7 @@
-//! `loam gate`: a program's own trace against a baseline, for a build that fails when memory gets worse.
+//! `loam gate`: compares a program's trace with a baseline, for a build that must fail when memory gets worse.
 //!
-//! `loam_lab::gate` judges. Here both sides are replayed by the lab, and the answer goes to the terminal, to a job's
-//! summary and into the exit code.
+//! `loam_lab::gate` judges. This module has the lab replay both sides, and writes the answer to the terminal, to a
+//! job's summary and into the exit code.
 
 pub mod args;
 
@@ -27,11 +27,11 @@ use crate::output;
 use crate::replay::{self, Which};
 use args::GateOptions;
 
-/// What the user named as a baseline.
+/// The baseline that the user named.
 enum Reference {
     Trace(Which),
     File(Box<Baseline>),
-    /// It is to be written.
+    /// The baseline does not exist yet; it is written.
     New(Store),
 }
 
@@ -96,7 +96,7 @@ pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
     }
 }
 
-/// Looks at the baseline before anything is measured.
+/// Examines the baseline before anything is measured.
 fn reference(options: &GateOptions) -> Result<Reference> {
     let path = &options.baseline;
     if options.write_baseline {
@@ -130,7 +130,7 @@ fn is_trace(path: &Path) -> bool {
     File::open(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok()) && head == *MAGIC
 }
 
-/// Replays; the results go where the user wants them, or away with the folder.
+/// Replays. The results go to the user's file, or are deleted with the folder.
 fn trials(
     plan: Plan,
     options: &GateOptions,
@@ -155,7 +155,7 @@ fn trials(
     Ok((results, ending))
 }
 
-/// Nothing is judged by trials that failed, or by a replay that is not the program's.
+/// Refuses to judge if trials failed, or if the replay does not reproduce the program.
 fn refuse(results: &Results, options: &GateOptions) -> Result<()> {
     if let Some(trial) = results.failed().next() {
         bail!(
@@ -209,7 +209,7 @@ fn answer(
     let gated: Gated = gate::judge(results, allocator, against, &options.limits, sizes)
         .context("no trial was finished")?;
     let baseline = options.baseline.display().to_string();
-    // The summary first: it is wanted even where nobody reads the rest.
+    // The summary comes first: it is needed even if the other output has no reader.
     if let Some(path) = &options.markdown {
         let text = gate::markdown(&gated, &baseline);
         let mut file = fs::OpenOptions::new();

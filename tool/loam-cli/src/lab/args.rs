@@ -160,7 +160,7 @@ struct MergeArgs {
     overwrite: bool,
 }
 
-/// What `lab` is to do.
+/// The resolved arguments of `lab`.
 #[derive(Debug)]
 pub enum LabAction {
     /// Run experiments.
@@ -169,31 +169,31 @@ pub enum LabAction {
     Show {
         /// The results file.
         results: PathBuf,
-        /// Where the report goes, if one is wanted.
+        /// The file for the report, if one is wanted.
         html: Option<PathBuf>,
-        /// Whether the tables are printed as Markdown.
+        /// Whether to print the tables as Markdown.
         markdown: bool,
     },
     /// Compare two results files.
     Compare {
-        /// The earlier.
+        /// The earlier results.
         a: PathBuf,
-        /// The later.
+        /// The later results.
         b: PathBuf,
     },
     /// Merge results files.
     Merge {
         /// The files.
         results: Vec<PathBuf>,
-        /// Where the merged one goes.
+        /// The file for the merged results.
         output: PathBuf,
-        /// Whether that may be replaced.
+        /// Whether that file may be replaced.
         overwrite: bool,
     },
 }
 
 impl LabArgs {
-    /// Fills in what depends on the form.
+    /// Resolves the arguments, and sets the defaults that depend on the form.
     pub fn resolve(self) -> LabAction {
         match self.verb {
             Some(LabVerb::Show(show)) => LabAction::Show {

@@ -1,4 +1,4 @@
-//! `loam lab`: measure allocators, keep what was measured, draw it.
+//! `loam lab`: measures allocators, keeps the results and draws them.
 //!
 //! ```text
 //! plan (which experiments, which allocators, where the results go)
@@ -8,8 +8,8 @@
 //!   -> draw (the table on the terminal, the HTML report)
 //! ```
 //!
-//! `show`, `compare` and `merge` start from the results file, and so does everything that `measure` prints
-//! at its end: what can be seen right after measuring can be seen again later.
+//! `show`, `compare` and `merge` start from the results file. So does everything that `measure` prints at its end: it
+//! can be printed again later.
 
 pub mod args;
 mod progress;
@@ -90,8 +90,8 @@ fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
     carry_out(plan, options, layout, stop, |_| false)
 }
 
-/// Measures what is planned, and shows it. `judge` looks at the results before they are drawn, and says whether it noted
-/// something in them.
+/// Measures what is planned, and shows the results. `judge` examines the results before they are drawn, and returns
+/// whether it added something to them.
 pub fn carry_out(
     plan: Plan,
     options: &MeasureOptions,
@@ -113,7 +113,7 @@ pub fn carry_out(
         store::save(&results, &outputs.json)?;
     }
 
-    // Drawn even after an error: what was measured is worth seeing.
+    // The table is drawn even after an error: the finished trials are worth showing.
     let table = draw::table::render(&results, output::stdout_is_styled());
     let shown = output::write_stdout(&table);
     if let Ending::Unsaved { error, lost } = ending {
@@ -139,7 +139,8 @@ pub fn carry_out(
             ));
             Exit::Signal(signal)
         }
-        // Without a reader that is no error; and an interruption may come of that.
+        // A missing reader may be what interrupted the run, so only here is the error of the table returned. `main`
+        // does not treat a missing reader as a failure.
         _ => {
             shown?;
             match results.failed().next() {
@@ -150,7 +151,7 @@ pub fn carry_out(
     })
 }
 
-/// Runs what is planned and not there yet, and shows how far it has come.
+/// Runs the planned steps that are missing in the results, and shows progress.
 pub fn trials(
     results: &mut Results,
     store: &Store,

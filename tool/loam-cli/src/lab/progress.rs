@@ -1,8 +1,8 @@
-//! How far it has come and how long it will still take, on standard error.
+//! Shows on standard error how many trials are done, and how long the others will take.
 //!
-//! A bar on a terminal; elsewhere (a log, CI) one line a trial. The estimate adds up what the
-//! remaining trials took before: the same case under the same allocator if that has run, else the
-//! mean of the experiment, else of everything. Before the first trial there is none.
+//! On a terminal it is a bar; elsewhere (a log, CI) one line for each trial. The estimate adds up the expected times
+//! of the remaining trials: the time of the same case under the same allocator if that has run, else the mean of the
+//! experiment, else of all trials. Before the first trial there is no estimate.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -24,7 +24,7 @@ pub struct Bar {
     durations: HashMap<Key, Vec<f64>>,
 }
 
-/// Steps that should take equally long.
+/// Identifies steps that should take equally long.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     experiment: String,
@@ -43,14 +43,14 @@ impl Key {
 }
 
 impl Bar {
-    /// Nothing has run yet.
+    /// A bar before the first step.
     pub fn new(steps: &[Step]) -> Bar {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(steps.len() as u64);
             bar.set_draw_target(ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed} {msg}");
             bar.set_style(style.expect("the template is constant"));
-            // Slow: the bar's own work must not show in the measurement.
+            // The interval is long, so that the bar's own work does not affect the measurement.
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });

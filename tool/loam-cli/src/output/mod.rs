@@ -1,9 +1,8 @@
-//! How things are said: messages, whether colour is wanted.
+//! How messages are printed, and whether they have colour.
 //!
-//! Data goes to standard output, everything else to standard error. Nothing here computes. Every
-//! text leaves through `write_stdout` or `say`, which let no character reach a terminal that does
-//! not show itself (`loam_format::plain`). A text with a name in it that is styled or padded is
-//! made plain before: only then does its width hold.
+//! Data goes to standard output, everything else to standard error. Nothing here computes. Every text is printed by
+//! `write_stdout` or `say`, which let only visible characters reach a terminal (`loam_format::plain`). If a text with
+//! a name is styled or padded, the name is made plain before: otherwise its width would change.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -32,7 +31,7 @@ pub fn print_error(error: &anyhow::Error) {
     );
 }
 
-/// An error and its causes, but for those that it tells itself.
+/// An error and its causes, without the causes that its own text contains.
 fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -59,12 +58,12 @@ fn labelled(style: Style, label: &str, text: &str) {
 }
 
 fn to_stderr(text: &str) {
-    // In one piece, for others write there too. Where nobody listens, nobody misses it; whoever needs a listener watches
-    // the stream (`ending`).
+    // The text is written in one call, because other processes write to standard error too. A missing reader is no
+    // error; a verb that needs a reader watches the stream (`ending`).
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Whether the error is the reader of a pipe having gone away.
+/// Whether the error means that a pipe's reader has gone.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
@@ -73,8 +72,7 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Writes text to standard output, styled if that is wanted; an error instead of a panic when the
-/// pipe is closed.
+/// Writes text to standard output, styled if that is wanted. A closed pipe is an error, not a panic.
 pub fn write_stdout(text: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout().lock();
     stdout.write_all(plain::page(text).as_bytes())?;
@@ -86,7 +84,7 @@ pub fn path(path: &Path) -> String {
     plain::line(&path.to_string_lossy()).into_owned()
 }
 
-/// Opens a pipe that some program reads. Without a reader, opening would wait, and none may ever come.
+/// Opens a pipe that a program reads. Without a reader it fails, because opening would wait, perhaps for ever.
 fn open_pipe(file: &Path) -> Result<File> {
     let shown = path(file);
     let mut open = OpenOptions::new();
@@ -95,7 +93,7 @@ fn open_pipe(file: &Path) -> Result<File> {
         .clone()
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(file);
-    // Held while the pipe is opened again: its reader would leave when the last writer does.
+    // This end is held while the pipe is opened again: the reader would end when the last writer closes the pipe.
     let _held = match at_once {
         Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
             bail!("{shown} is a pipe that no program reads; start its reader first, or name a file with --output")
@@ -106,7 +104,8 @@ fn open_pipe(file: &Path) -> Result<File> {
         .with_context(|| format!("{shown} can not be written"))
 }
 
-/// Opens a file that is to be written, and is never replaced unasked. What it has stays until `empty()`.
+/// Opens a file for writing. An existing file is replaced only with `overwrite`, and keeps its contents until
+/// `empty()`.
 pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
     let mut open = OpenOptions::new();
     open.write(true).create(overwrite).create_new(!overwrite);
@@ -128,7 +127,7 @@ pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
     }
 }
 
-/// Removes what a file of `new_file()` has, just before the first byte is written.
+/// Removes the contents of a file that `new_file()` opened. Call it just before the first byte is written.
 pub fn empty(file: &File) -> io::Result<()> {
     match file.metadata()?.is_file() {
         true => file.set_len(0),
@@ -136,7 +135,8 @@ pub fn empty(file: &File) -> io::Result<()> {
     }
 }
 
-/// A file that is made, or emptied, when its first byte is written. What fails before leaves nothing and loses nothing.
+/// A file that is created, or emptied, when its first byte is written. An earlier failure leaves no new file and no
+/// loss.
 #[derive(Debug)]
 pub struct LateFile<'a> {
     path: &'a Path,
@@ -144,17 +144,17 @@ pub struct LateFile<'a> {
 }
 
 impl LateFile<'_> {
-    /// A file of this name.
+    /// A file with this path.
     pub fn new(path: &Path) -> LateFile<'_> {
         LateFile { path, file: None }
     }
 
-    /// Makes a file to which nothing was written.
+    /// Creates the file if nothing was written to it.
     pub fn finish(mut self) -> io::Result<()> {
         self.named(|file| file.flush())
     }
 
-    /// An error of the file, with its name.
+    /// Adds the file's name to an error.
     fn named<T>(&mut self, act: impl Fn(&mut File) -> io::Result<T>) -> io::Result<T> {
         let done = match &mut self.file {
             Some(file) => act(file),
@@ -181,7 +181,7 @@ impl Write for LateFile<'_> {
     }
 }
 
-/// An error if the output is the input, which would be lost.
+/// Fails if the output is the same file as the input, because writing it would destroy the input.
 pub fn require_other_file(input: &Path, output: &Path) -> Result<()> {
     let of = |file: &Path| fs::metadata(file).map(|metadata| (metadata.dev(), metadata.ino()));
     match (of(input), of(output)) {

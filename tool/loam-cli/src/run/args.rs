@@ -45,16 +45,16 @@ pub struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// What `run` is to do.
+/// The resolved arguments of `run`.
 #[derive(Debug)]
 pub struct RunOptions {
-    /// The heap that the caller named.
+    /// The heap that the caller named; none: the default one.
     pub library: Option<PathBuf>,
     /// The allocator to run on instead.
     pub allocator: Option<String>,
-    /// Start even what can not take the preload.
+    /// Whether to start a program even if the preload can not work.
     pub force: bool,
-    /// Start nothing.
+    /// Whether to start nothing.
     pub check: bool,
     /// The program as the caller wrote it.
     pub program: OsString,
@@ -63,7 +63,7 @@ pub struct RunOptions {
 }
 
 impl RunArgs {
-    /// Separates the program from its arguments.
+    /// Resolves the arguments, and separates the program from its own arguments.
     pub fn resolve(self) -> RunOptions {
         let mut command = self.command.into_iter();
         RunOptions {

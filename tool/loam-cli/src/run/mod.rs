@@ -1,14 +1,13 @@
-//! `loam run`: start a program with the heap preloaded, and say beforehand if that can not work.
+//! `loam run`: starts a program with the heap preloaded, and reports beforehand if that can not work.
 //!
 //! ```text
 //! find libloam.so (or another allocator: `peer`) -> resolve COMMAND in PATH -> inspect its file (for a script, its interpreter's)
 //!                 -> refuse, or warn -> LD_PRELOAD=libloam.so[:what was there] exec COMMAND
 //! ```
 //!
-//! The loader ignores a preload that it can not use and starts the program all the same, at best
-//! with a line on standard error. So a user would believe to be running on the heap and not be.
-//! That is why the file is read first. `exec` replaces this process: there is nothing in between
-//! that could alter signals, standard input or the exit code.
+//! The loader ignores a preload that it can not use, and starts the program all the same, at best with a line on
+//! standard error. The user would then believe that the program runs on the heap. That is why the file is read first.
+//! `exec` replaces this process, so nothing in between could alter signals, standard input or the exit code.
 
 pub mod args;
 mod obstacles;
@@ -29,7 +28,7 @@ use crate::output;
 use args::RunOptions;
 use obstacles::{Obstacle, Severity};
 
-/// Runs the verb. Returns only if the program was not started.
+/// Runs the verb. It returns only if the program was not started.
 pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {
     if let Some(name) = &options.allocator {
         return peer::run(&options, name, layout);
@@ -57,8 +56,9 @@ fn image_of(library: &Path) -> Result<elf::Image> {
     elf::Image::read(library).with_context(|| format!("{} can not be preloaded", library.display()))
 }
 
-/// Whether the preload of a library can take in a program. Refused unless `force` is set; `deed` is what the program can not do
-/// then, and `verb` what was asked for. Warns of what may take in part.
+/// Whether a library can be preloaded into a program. If it can not, this is an error unless `force` is set: `deed`
+/// names what the program can not do then, and `verb` the user's command. If the preload may work only in part, there
+/// is a warning.
 pub fn require_preloadable(
     program: &Path,
     arguments: &[OsString],
@@ -121,7 +121,7 @@ fn refusal(program: &Path, obstacles: &[Obstacle], deed: &str, verb: &str) -> St
     message
 }
 
-/// Finds the command as `execvp` would, with the shell's exit codes for what can not be started.
+/// Finds the command as `execvp` would. The errors have the shell's exit codes.
 pub fn resolve_command(program: &OsStr) -> Result<PathBuf> {
     let shown = output::path(Path::new(program));
     let not_found = |message: String| Coded {
@@ -161,7 +161,7 @@ fn exec(
     environment: &[(OsString, OsString)],
 ) -> anyhow::Error {
     let error = Command::new(program)
-        // The program sees the name that the caller wrote: multi-call binaries choose by it.
+        // The program gets the name that the caller wrote, because multi-call binaries choose their function by it.
         .arg0(&options.program)
         .args(&options.arguments)
         .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -169,10 +169,10 @@ fn exec(
     not_started(program, &error)
 }
 
-/// Why the system did not start a program that is there.
+/// The reason why the system did not start an existing program.
 pub fn not_started(program: &Path, error: &std::io::Error) -> anyhow::Error {
     let exit = if error.kind() == std::io::ErrorKind::NotFound {
-        // The file is there, so what is missing is its interpreter or loader.
+        // The file exists, so its interpreter or loader must be missing.
         Exit::NotFound
     } else {
         Exit::NotExecutable

@@ -1,5 +1,4 @@
-//! What stands between a program and the heap: each obstacle with what it means and what can be
-//! done.
+//! Reasons why a program may not run on the heap, each with its meaning and remedy.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,12 +13,12 @@ use loam_process::script;
 
 use crate::output;
 
-/// How bad an obstacle is.
+/// The severity of an obstacle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The preload can not take: starting the program would only pretend.
+    /// The preload can not work. Starting the program would only seem to use the heap.
     Refuse,
-    /// The preload may take in part, or can not be judged.
+    /// The preload may work in part, or can not be judged.
     Warn,
 }
 
@@ -32,7 +31,7 @@ pub struct Obstacle {
     pub file: PathBuf,
     /// What was found.
     pub what: String,
-    /// What follows from it, and what can be done.
+    /// The consequence and the remedy.
     pub consequence: String,
 }
 
@@ -44,10 +43,10 @@ impl Obstacle {
     }
 }
 
-/// A script may name a script, as deep as the kernel follows.
+/// How many scripts may name each other as interpreters: as many as the kernel follows.
 const SCRIPT_DEPTH: usize = 4;
 
-/// Inspects the program, and through scripts and `env` the program that really runs.
+/// Inspects the program. It follows scripts and `env` to the program that really runs.
 pub fn examine(program: &Path, arguments: &[OsString], heap: &Image) -> Result<Vec<Obstacle>> {
     let mut obstacles = Vec::new();
     let mut file = program.to_path_buf();
@@ -106,7 +105,7 @@ fn uninspected(file: &Path, error: &ImageError) -> Obstacle {
 }
 
 fn examine_privilege(file: &Path, obstacles: &mut Vec<Obstacle>) {
-    // A file that can not be looked at is reported by whoever reads it next.
+    // If the file can not be read, the function that reads it next reports the error.
     let Ok(Some(raised)) = privilege::raised(file, Caller::current()) else {
         return;
     };
@@ -159,7 +158,7 @@ fn examine_image(file: &Path, image: &Image, heap: &Image, obstacles: &mut Vec<O
         }
         return;
     };
-    // A compiler for musl names it either way.
+    // A compiler for musl uses either name.
     let is_for_musl = |name: &String| name == "libc.so" || name.contains("musl");
     let heap_is_for_musl = heap.needed.iter().any(is_for_musl);
     if loader.contains("ld-musl") != heap_is_for_musl {

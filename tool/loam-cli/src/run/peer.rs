@@ -1,4 +1,5 @@
-//! `loam run --allocator`: another allocator, and beside it the library that publishes what it tells of itself.
+//! `loam run --allocator`: preloads another allocator, and beside it the library that publishes that allocator's
+//! figures.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,7 +15,7 @@ use super::{check, exec, image_of, obstacles, require_preloadable, resolve_comma
 use crate::exit::Exit;
 use crate::output;
 
-/// Starts the program on that allocator. Returns only if it was not started.
+/// Starts the program on that allocator. It returns only if the program was not started.
 pub fn run(options: &RunOptions, name: &str, layout: &Layout) -> Result<Exit> {
     let available = discover::all(layout);
     let picked = spec::pick(&[name.to_owned()], &available)?;
@@ -60,7 +61,7 @@ pub fn run(options: &RunOptions, name: &str, layout: &Layout) -> Result<Exit> {
     Err(exec(&program, options, &environment))
 }
 
-/// What is preloaded beside the allocator, if that one tells anything. Loam needs no help.
+/// The library to preload beside the allocator, if the allocator reports figures. Loam needs none.
 fn helper(library: &Path, name: &str, layout: &Layout) -> Result<Option<std::path::PathBuf>> {
     if name == "loam" {
         return Ok(None);

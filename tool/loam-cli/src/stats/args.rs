@@ -40,21 +40,21 @@ Examples:
   loam stats redis-server --json      everything that is known, for programs
   loam stats server --heap sessions   one private heap of it, class by class";
 
-/// What `stats` is to show.
+/// The resolved arguments of `stats`.
 #[derive(Debug)]
 pub struct StatsOptions {
-    /// Whom; none means every process.
+    /// The process to show; none means every process.
     pub target: Option<Target>,
-    /// Everybody of that name.
+    /// Whether to show every process of that name.
     pub all: bool,
-    /// Only this heap.
+    /// The only heap to show; none means every heap.
     pub heap: Option<String>,
-    /// JSON instead of text.
+    /// Whether to print JSON instead of text.
     pub json: bool,
 }
 
 impl StatsArgs {
-    /// Plain options.
+    /// Resolves the arguments into plain options.
     pub fn resolve(self) -> StatsOptions {
         StatsOptions {
             target: self.target,

@@ -1,6 +1,6 @@
-//! What `loam stats --json` prints: everything that is known, for programs.
+//! The output of `loam stats --json`: all figures, for programs.
 //!
-//! Fields may be added; none is removed or changes its meaning while `version` stays.
+//! Fields may be added. While `version` stays, none is removed or changes its meaning.
 
 use serde_json::{json, Map, Value};
 
@@ -8,7 +8,7 @@ use loam_counters::snapshot::{HeapFigures, LockFigures};
 use loam_counters::view::View;
 use loam_counters::{verdict, Snapshot};
 
-/// The counters, without the locks that were never taken: a heap has one a size class.
+/// The counters, without the locks that were never taken: a heap has a lock for each size class.
 fn counters(snapshot: &Snapshot, heap: Option<&HeapFigures>) -> Value {
     let is_used = |lock: &&LockFigures| lock.taken + lock.waited + lock.refused > 0;
     let used: Vec<&LockFigures> = snapshot.locks.iter().filter(is_used).collect();
@@ -21,7 +21,7 @@ fn counters(snapshot: &Snapshot, heap: Option<&HeapFigures>) -> Value {
     counters
 }
 
-/// One process. With `heap`, of its heaps only that one.
+/// One process. With `heap`, only that heap of it.
 pub fn process(view: &View, heap: Option<&HeapFigures>) -> Value {
     let identity = &view.identity;
     let account = view.account.lines.iter();

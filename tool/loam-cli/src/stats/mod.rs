@@ -1,7 +1,7 @@
-//! `loam stats`: where the memory of a running program is, once.
+//! `loam stats`: shows once where the memory of a running program is.
 //!
-//! `observe` looks, `verdict` judges; `text` writes a page of one process, `table` a line of each of
-//! several, `json` everything.
+//! `observe` looks and `verdict` judges. `text` writes a page about one process, `table` a line for each of several,
+//! `json` all figures.
 
 pub mod args;
 mod json;
@@ -49,10 +49,10 @@ pub fn run(options: &StatsOptions) -> Result<Exit> {
             Ok(Ok(Shown::Row(row))) => rows.push(row),
             Ok(Ok(Shown::Page(page))) => pages.push(page),
             Ok(Err(error)) => return Err(error),
-            // Among everybody, some end meanwhile and some belong to others.
+            // Among all processes, some end meanwhile and some belong to other users.
             Err(_) if options.target.is_none() => failed += 1,
             Err(error) if several => {
-                // The others are still worth showing.
+                // The other processes are still worth showing.
                 output::print_warning(&error.to_string());
                 failed += 1;
             }
@@ -101,10 +101,10 @@ fn failure(message: String) -> anyhow::Error {
     .into()
 }
 
-/// Processes that are listed when a name means several.
+/// How many processes are listed if a name is ambiguous.
 const LISTED: usize = 20;
 
-/// Says that a name means several processes, and which; `remedy` says what to do.
+/// The message that a name is ambiguous, with the processes; `remedy` says what to do.
 pub fn ambiguous(target: &Target, found: &[Identity], remedy: &str) -> String {
     let name = match target {
         Target::Name(name) => name.as_str(),

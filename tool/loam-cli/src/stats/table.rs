@@ -1,4 +1,4 @@
-//! `loam stats --all`: a line of each process, the largest first.
+//! `loam stats --all`: a line for each process, the largest first.
 
 use std::cmp::Reverse;
 
@@ -8,10 +8,11 @@ use loam_format::words;
 
 use crate::stats::text;
 
-/// Columns of a process's name that are shown: those of the longest that the kernel keeps. The table then has at most 80.
+/// Columns for a process's name: as many as the longest name that the kernel keeps. The table then has at most 80
+/// columns.
 const NAME_SHOWN: usize = 15;
 
-/// What is shown of a process.
+/// The figures of a process in its line.
 #[derive(Debug)]
 pub struct Row {
     name: String,
@@ -21,7 +22,8 @@ pub struct Row {
     proportional: u64,
     peak: u64,
     threads: u64,
-    /// Live bytes that are resident, and what the heap holds beyond them. Loam says, and some peers.
+    /// Live bytes that are resident, and the bytes that the heap holds beyond them. Loam reports them, and so do some
+    /// peers.
     on_loam: Option<(u64, u64)>,
 }
 
@@ -50,7 +52,7 @@ impl Row {
     }
 }
 
-/// The table, with the sum of what is resident: shared pages count once there.
+/// The table, with the sum of resident bytes, in which shared pages count once.
 pub fn render(mut rows: Vec<Row>) -> String {
     rows.sort_by_key(|row| (Reverse(row.resident), row.pid));
     let columns = ["PID", "RESIDENT", "PEAK", "LIVE", "OVERHEAD", "THR", "HEAP"];

@@ -1,4 +1,4 @@
-//! What `loam stats` prints for people.
+//! The output of `loam stats` for people.
 
 use comfy_table::{presets, Cell, CellAlignment, Table};
 
@@ -15,12 +15,12 @@ use loam_process::residence::Kind;
 use loam_report::columns;
 use loam_report::style::{bold, dim};
 
-/// Size classes that are listed unless one heap was asked for.
+/// How many size classes are listed, unless the user asks for one heap.
 const CLASSES_SHOWN: usize = 6;
-/// Locks that are listed.
+/// How many locks are listed.
 const LOCKS_SHOWN: usize = 4;
 
-/// The page of one process. With `heap` only that heap of it.
+/// The page about one process. With `heap`, only that heap of it.
 pub fn render(view: &View, heap: Option<&HeapFigures>) -> String {
     let mut text = headline(view);
     if let (Some(heap), Some(snapshot)) = (heap, view.snapshot()) {
@@ -86,7 +86,7 @@ fn percent(part: u64, whole: u64) -> String {
     format!("{:.1}", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
-/// What cuts across the account.
+/// Figures that are not lines of the account, because they overlap with them.
 fn beside(view: &View) -> String {
     let total = view.residence.total();
     let mut facts = vec![format!(
@@ -132,7 +132,7 @@ fn what_loam_would_add(view: &View) -> String {
     )
 }
 
-/// The command line, whole or not at all: a part of it would be another command.
+/// The whole command line or nothing: a part of it would be another command.
 fn to_copy(identity: &Identity) -> String {
     const LONGEST: usize = 240;
     match columns::width(&identity.command) <= LONGEST {
@@ -141,7 +141,7 @@ fn to_copy(identity: &Identity) -> String {
     }
 }
 
-/// What another allocator tells of itself, and no figure more.
+/// The figures that another allocator reports, and no others.
 fn of_peer(snapshot: &Snapshot) -> String {
     let known = LIST.counters.iter().filter_map(|counter| {
         let value = snapshot.heaps.first()?.values.known(&counter.id)?;
@@ -192,7 +192,7 @@ fn counters(snapshot: &Snapshot) -> String {
     text
 }
 
-/// Sentences about what the heap did since the start.
+/// Sentences about the heap's work since the start.
 fn heap_facts(values: &Values) -> String {
     let whole = |id| values.whole(id);
     let count = |id| decimal(whole(id) as f64);
@@ -254,7 +254,7 @@ fn sampled(values: &Values) -> String {
     text + ", on average.\n"
 }
 
-/// What is known of the calls that went by the caches alone.
+/// What is known, without sampling, about the calls that the caches served.
 fn unsampled(values: &Values) -> String {
     let known = rates::allocs_of_caches(values).and_then(|all| {
         let misses = values.real(ids::CACHE_MISSES)?;
@@ -402,7 +402,7 @@ fn locks(snapshot: &Snapshot) -> String {
     format!("\n{}", lines(&table))
 }
 
-/// A table whose first column is text and whose others are figures.
+/// A table with text in the first column and figures in the others.
 pub fn sheet(columns: &[&str], first: &str) -> Table {
     let bold = bold();
     let mut table = Table::new();

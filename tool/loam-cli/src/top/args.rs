@@ -76,7 +76,7 @@ pub enum SortKey {
 }
 
 impl SortKey {
-    /// The next one, when the user asks for another.
+    /// The next key, when the user asks for another order.
     pub fn next(self) -> SortKey {
         let all = SortKey::value_variants();
         let place = all.iter().position(|key| *key == self).unwrap_or(0);
@@ -84,38 +84,38 @@ impl SortKey {
     }
 }
 
-/// How a batch is printed.
+/// The form of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Tables for people.
     Table,
-    /// A JSON document a line.
+    /// A JSON document in each line.
     Json,
     /// Comma-separated values.
     Csv,
 }
 
-/// What `top` is to do.
+/// The resolved arguments of `top`.
 #[derive(Debug)]
 pub struct TopOptions {
-    /// Whom to show; empty: everybody on Loam.
+    /// The processes to show; empty: all processes on Loam.
     pub targets: Vec<Target>,
-    /// Between two looks.
+    /// Time between two looks.
     pub interval: Duration,
     /// The order at first.
     pub sort: SortKey,
-    /// The other way round.
+    /// Whether the order is reversed.
     pub reverse: bool,
-    /// Which names are shown; empty: all.
+    /// A pattern for the names that are shown; empty: all.
     pub pattern: String,
-    /// Output without a terminal, and its form.
+    /// The form of the batch; none: the view on a terminal.
     pub batch: Option<Form>,
-    /// How many looks.
+    /// The number of looks.
     pub looks: Option<u64>,
 }
 
 impl TopArgs {
-    /// Plain options.
+    /// Resolves the arguments into plain options.
     pub fn resolve(self) -> TopOptions {
         TopOptions {
             targets: self.targets,
@@ -136,7 +136,7 @@ impl TopArgs {
     }
 }
 
-/// From a tenth of a second, so that looking costs little, to a day.
+/// Seconds from a tenth, so that looking costs little, to a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     let value: f64 = text
         .parse()

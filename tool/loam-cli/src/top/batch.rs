@@ -1,4 +1,4 @@
-//! `loam top --batch`: one look after the other, as tables for people or records for programs.
+//! `loam top --batch`: prints one look after the other, as tables for people or records for programs.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -16,14 +16,14 @@ use crate::top::args::Form;
 use crate::top::rows;
 use crate::top::state::State;
 
-/// One look, as it is printed. The first has no rates, for there is nothing to compare with.
+/// The text of a look. The first look has no rates, because there is no look before it.
 pub fn page(form: Form, state: &State, now: SystemTime, is_first: bool) -> Result<String> {
     match form {
         Form::Table => Ok(table(state, now)),
         Form::Json => {
             let lines =
                 records(state, now).map(|record| Ok(serde_json::to_string(&record)? + "\n"));
-            // Escaped here, where it is known to be JSON.
+            // The text is escaped here, where it is known to be JSON.
             lines
                 .map(|line: Result<String>| Ok(plain::lines(&line?).into_owned()))
                 .collect()
@@ -32,7 +32,7 @@ pub fn page(form: Form, state: &State, now: SystemTime, is_first: bool) -> Resul
     }
 }
 
-/// A process at a look, in plain numbers. A name is never removed, nor does it change its meaning.
+/// A process at a look, in plain numbers. A field is never removed and never changes its meaning.
 #[derive(Debug, Default, Serialize)]
 struct Record {
     time: String,
@@ -94,7 +94,7 @@ fn csv(state: &State, now: SystemTime, is_first: bool) -> Result<String> {
         .has_headers(false)
         .from_writer(Vec::new());
     if is_first {
-        // Also where nobody is there yet.
+        // The header is printed even if there is no process yet.
         if let Value::Object(fields) = serde_json::to_value(Record::default())? {
             writer.write_record(fields.keys())?;
         }
@@ -127,7 +127,7 @@ fn table(state: &State, now: SystemTime) -> String {
         text.push('\n');
     }
     for sample in state.processes() {
-        // What is torn, missing, or not of this moment.
+        // Notes on what is torn, missing, or older than the look.
         for note in sample
             .snapshot()
             .map_or(&[][..], |snapshot| &snapshot.notes)

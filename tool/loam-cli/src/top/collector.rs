@@ -1,5 +1,5 @@
-//! Looks at processes for the state, on a thread of its own: whoever draws and answers keys never waits
-//! for a process.
+//! Looks at processes for the state, on a thread of its own: the thread that draws and answers keys never waits for a
+//! process.
 
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -14,15 +14,15 @@ use loam_process::process::{Identity, ProcessError, ProcessKey};
 
 use crate::top::state::State;
 
-/// What is to be looked at.
+/// The processes to look at.
 #[derive(Debug, Default)]
 struct Request {
     everybody: bool,
-    /// Closely.
+    /// The process for a close look.
     one: Option<Identity>,
 }
 
-/// What was seen.
+/// The result of a request.
 struct Answer {
     tick: Option<std::io::Result<Tick>>,
     view: Option<(ProcessKey, Result<View, String>)>,
@@ -33,12 +33,12 @@ pub struct Collector {
     requests: Sender<Request>,
     answers: Receiver<Answer>,
     is_pending: bool,
-    /// Between two looks.
+    /// Time between two looks.
     pub interval: Duration,
 }
 
 impl Collector {
-    /// Starts the thread. It ends with the collector, or with the process if some process holds it up.
+    /// Starts the thread. It ends with the collector. If a process holds it up, it ends only with `loam`.
     pub fn start(sampler: Sampler, interval: Duration) -> Result<Collector> {
         let (requests, asked) = channel();
         let (answer, answers) = channel();
@@ -54,14 +54,14 @@ impl Collector {
         })
     }
 
-    /// Asks for a look at everybody, and a close one at the process whose page is open, unless the look
-    /// before is not over; and waits for it, for so long.
+    /// Asks for a look at all processes, and for a close look at the process with the open page, unless the look
+    /// before is not over. Waits for the result at most for `patience`.
     pub fn look(&mut self, state: &mut State, patience: Duration) -> Result<()> {
         self.ask(state, true);
         self.receive(state, patience)
     }
 
-    /// The same for a close look alone.
+    /// The same for a close look only.
     pub fn look_closely(&mut self, state: &mut State, patience: Duration) -> Result<()> {
         self.ask(state, false);
         self.receive(state, patience)
@@ -79,7 +79,7 @@ impl Collector {
         }
     }
 
-    /// Takes what was seen, if it comes in time.
+    /// Takes the result, if it arrives in time.
     pub fn receive(&mut self, state: &mut State, patience: Duration) -> Result<()> {
         if !self.is_pending {
             return Ok(());
@@ -102,7 +102,7 @@ impl Collector {
             .map(|(_, view)| view)
             .filter(|_| seen == focused);
         if seen != focused {
-            // Another page was opened meanwhile.
+            // The user opened another page meanwhile.
             self.ask(state, false);
         }
         Ok(())
@@ -125,7 +125,7 @@ fn work(mut sampler: Sampler, asked: &Receiver<Request>, answer: &Sender<Answer>
     }
 }
 
-/// One close look.
+/// A close look.
 fn view(
     crew: &mut Crew<ProcessKey, Identity, Result<View, ProcessError>>,
     identity: Identity,

@@ -1,5 +1,5 @@
-//! The screen, drawn from the state. No colour carries meaning that text does not: bold, dim and
-//! reversed are all that is used beside one colour for what is wrong, and none with `NO_COLOR`.
+//! The screen, drawn from the state. No colour has a meaning that the text lacks. The styles are bold, dim and
+//! reversed, and one colour for what is wrong; with `NO_COLOR` there is no colour.
 
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -18,12 +18,12 @@ use loam_report::columns;
 use crate::top::rows::{self, signed_bytes, Sheets};
 use crate::top::state::{History, Place, Sheet, State};
 
-/// How the terminal is to be used.
+/// How the terminal is used.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
-    /// Colour is wanted.
+    /// Whether colour is wanted.
     pub colour: bool,
-    /// The terminal shows characters beyond ASCII.
+    /// Whether the terminal shows characters beyond ASCII.
     pub unicode: bool,
 }
 
@@ -42,10 +42,10 @@ const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// The smallest terminal on which something can be read.
+/// The smallest terminal on which the text is readable.
 const SMALLEST: (u16, u16) = (40, 8);
 
-/// Draws everything; returns how many rows of the table fit, for turning pages.
+/// Draws everything. Returns how many rows of the table fit, which is the size of a page.
 pub fn draw(frame: &mut Frame, state: &State, manner: Manner) -> usize {
     let area = frame.area();
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
@@ -145,7 +145,7 @@ fn footer(state: &State, width: usize) -> Line<'static> {
     Line::styled(columns::cut(&keys, width).to_owned(), DIM)
 }
 
-/// What stands above the table.
+/// The lines above the table.
 fn details(state: &State, manner: Manner, width: usize, height: usize) -> Vec<Line<'static>> {
     match state.place() {
         Place::Processes => Vec::new(),
@@ -276,7 +276,7 @@ fn wrap(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     lines.map(|line| Line::styled(line, style)).collect()
 }
 
-/// Sparklines of the last looks: one line a figure.
+/// Sparklines of the last looks, one line for each figure.
 fn sparks(history: Option<&History>, manner: Manner, width: usize) -> Vec<Line<'static>> {
     let Some(history) = history else {
         return Vec::new();
@@ -305,7 +305,7 @@ fn sparks(history: Option<&History>, manner: Manner, width: usize) -> Vec<Line<'
             (name, figures, tail)
         })
         .collect();
-    // As long for all, so that one axis fits all.
+    // All lines have the same length, so that one axis fits them.
     let tails = shown.iter().map(|(.., tail)| columns::width(tail));
     let room = width.saturating_sub(10 + tails.max().unwrap_or(0));
     let lines = shown.into_iter().map(|(name, figures, tail)| {
@@ -323,9 +323,9 @@ fn sparks(history: Option<&History>, manner: Manner, width: usize) -> Vec<Line<'
     lines.chain([axis]).collect()
 }
 
-/// What stands below bars: how long ago the look was that the bar above a mark shows.
+/// The axis below bars. Each mark gives the age of the look whose bar is above it.
 pub fn axis(ages: &[f64], width: usize) -> String {
-    /// From mark to mark; the longest age takes 13 columns with its mark.
+    /// Columns between two marks. The longest age takes 13 columns with its mark.
     const STEP: usize = 16;
     const NOW: &str = "now|";
     let shown = &ages[ages.len().saturating_sub(width)..];
@@ -353,7 +353,7 @@ pub fn spark(figures: &[f64], width: usize, unicode: bool) -> String {
     let most = shown.iter().copied().fold(0.0, f64::max);
     let bar = |figure: &f64| {
         let height = if most > 0.0 { figure / most * 8.0 } else { 0.0 };
-        // What is there at all is seen.
+        // A figure above 0 is always visible.
         let height = if *figure > 0.0 { height.max(1.0) } else { 0.0 };
         bars[(height.round() as usize).min(8)]
     };

@@ -1,8 +1,8 @@
-//! Which processes are shown, by name.
+//! Selects processes by name.
 
 use regex_lite::{Regex, RegexBuilder};
 
-/// A regular expression that a name has to match somewhere, upper and lower case alike.
+/// A regular expression that must match some part of a name. Upper and lower case are equal.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     text: String,
@@ -10,8 +10,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// An empty text lets every name pass. One that is no regular expression, as most are for a moment while they are being
-    /// typed, stands for itself.
+    /// An empty text lets every name pass. A text that is not a regular expression, as happens while the user types
+    /// one, is searched as plain text.
     pub fn new(text: &str) -> Filter {
         let build = |text: &str| RegexBuilder::new(text).case_insensitive(true).build().ok();
         Filter {
@@ -23,7 +23,7 @@ impl Filter {
         }
     }
 
-    /// What was typed.
+    /// The text that the user typed.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -35,12 +35,12 @@ impl Filter {
             .is_none_or(|pattern| pattern.is_match(name))
     }
 
-    /// With another character at its end.
+    /// The filter with another character at its end.
     pub fn longer(&self, letter: char) -> Filter {
         Filter::new(&format!("{}{letter}", self.text))
     }
 
-    /// Without its last character.
+    /// The filter without its last character.
     pub fn shorter(&self) -> Filter {
         let mut text = self.text.clone();
         text.pop();

@@ -1,7 +1,7 @@
-//! `loam top`: heaps of running programs, live.
+//! `loam top`: shows the heaps of running programs, live.
 //!
-//! `watch` looks, on the thread of `collector`; `state` remembers and answers keys, `rows` makes tables,
-//! `draw` and `batch` write them, `screen` is the only one that touches the terminal.
+//! `watch` looks, on the thread of `collector`. `state` keeps the data and answers keys, `rows` makes tables, `draw`
+//! and `batch` write them, and only `screen` touches the terminal.
 
 pub mod args;
 mod batch;
@@ -32,7 +32,7 @@ use state::State;
 /// Runs the verb.
 pub fn run(options: &TopOptions) -> Result<Exit> {
     let ending = match options.batch {
-        // A batch that nobody reads ends too, and not only at its next look.
+        // A batch without a reader ends too, and not only at its next look.
         Some(_) => Watch::at_once(&[Stream::Out]).begin()?,
         None => {
             screen::require_terminal()?;
@@ -73,7 +73,7 @@ fn print(
     let mut left = looks;
     let mut is_first = true;
     loop {
-        // A look ends by itself.
+        // A look always ends by itself.
         collector.look(state, Duration::MAX)?;
         output::write_stdout(&batch::page(form, state, SystemTime::now(), is_first)?)?;
         is_first = false;

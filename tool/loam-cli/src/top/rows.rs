@@ -1,4 +1,4 @@
-//! The tables, as text: the same on the screen and in a batch.
+//! The tables as text, the same on the screen and in a batch.
 
 use loam_counters::snapshot::{ClassFigures, HeapFigures, LockFigures};
 use loam_counters::watch::rates;
@@ -11,7 +11,7 @@ use loam_report::columns;
 
 use crate::top::state::{Meaning, Place, Sheet, State};
 
-/// A column: its heading, its width, and whether it is text (and so on the left).
+/// A column: its heading, its width, and whether it is text, which is aligned on the left.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
     pub heading: &'static str,
@@ -19,7 +19,7 @@ pub struct Column {
     pub is_text: bool,
 }
 
-/// A row: its cells, what it stands for, and whether it matters less.
+/// A row: its cells, its meaning, and whether it is less important.
 #[derive(Debug, Clone)]
 pub struct TableRow {
     pub cells: Vec<String>,
@@ -27,7 +27,7 @@ pub struct TableRow {
     pub dim: bool,
 }
 
-/// A table whose rows fit in 80 columns.
+/// A table with rows that fit in 80 columns.
 #[derive(Debug, Clone, Default)]
 pub struct Sheets {
     pub title: String,
@@ -52,7 +52,7 @@ const fn figure(heading: &'static str, width: usize) -> Column {
 }
 
 impl Sheets {
-    /// One line, columns separated by a blank; the first text column takes what room is left.
+    /// One line, with a blank between columns. The first text column takes the remaining room.
     pub fn line(&self, cells: &[String], width: usize) -> String {
         let taken: usize = self.columns.iter().map(|column| column.width + 1).sum();
         let spare = width.saturating_sub(taken);
@@ -105,7 +105,7 @@ pub fn signed_bytes(value: f64) -> String {
     }
 }
 
-/// The table of the place where the user is.
+/// The table of the present place.
 pub fn of(state: &State) -> Sheets {
     let snapshot = |key| state.sample(key).and_then(Sample::snapshot);
     match state.place() {
@@ -123,7 +123,7 @@ pub fn of(state: &State) -> Sheets {
     }
 }
 
-/// One row a process.
+/// One row for each process.
 pub fn processes(state: &State) -> Sheets {
     let columns = vec![
         figure("PID", 7),
@@ -171,7 +171,7 @@ pub fn processes(state: &State) -> Sheets {
     }
 }
 
-/// Rates need no more than one digit behind the point.
+/// A rate with at most one digit after the point.
 fn decimal_short(value: f64) -> String {
     if value < 10.0 && value > 0.0 {
         format!("{value:.1}")
@@ -261,7 +261,7 @@ fn classes(snapshot: &Snapshot, only: Option<u64>) -> Sheets {
     }
 }
 
-/// A heap has a lock for each size class, and most programs never take most of them.
+/// Whether a lock was never taken. A heap has a lock for each size class, and most programs never take most of them.
 pub fn is_unused(lock: &LockFigures) -> bool {
     lock.taken + lock.waited + lock.refused == 0
 }
@@ -283,7 +283,7 @@ fn locks(state: &State, snapshot: &Snapshot) -> Sheets {
     found.sort_by_key(|(_, lock)| std::cmp::Reverse((lock.waited, lock.taken)));
     let rows = found.into_iter().map(|(place, lock)| {
         let waited = |sample: &Sample| {
-            // The order of locks changes when heaps come and go.
+            // The order of locks changes when heaps are made or removed.
             let known = sample.snapshot()?.locks.get(place)?;
             (known.name == lock.name && known.heap == lock.heap).then_some(known.waited as f64)
         };

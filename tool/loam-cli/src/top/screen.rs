@@ -1,4 +1,4 @@
-//! The terminal: taken over and given back, keys, sizes, and what ends or pauses the view.
+//! The terminal: takes it over and gives it back, reads keys and sizes, and notices what ends or pauses the view.
 
 use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
@@ -15,13 +15,13 @@ use crate::top::draw::{self, Manner};
 use crate::top::state::{Key, Meaning, State};
 use crate::top::{rows, Collector};
 
-/// How soon a key is answered and a signal noticed.
+/// The longest time until a key is answered and a signal is noticed.
 const RESPONSE: Duration = Duration::from_millis(100);
 
-/// How long a look may take once the view is to end. Looks take milliseconds; one that takes longer hangs.
+/// How long a look may take when the view must end. Looks take milliseconds; a longer one hangs.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Refuses terminals on which nothing can be drawn.
+/// Refuses terminals that can not be drawn on.
 pub fn require_terminal() -> Result<()> {
     let reason = if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         "the output or the input is no terminal"
@@ -41,7 +41,7 @@ pub fn require_terminal() -> Result<()> {
     .into())
 }
 
-/// What the environment says about the terminal.
+/// The terminal's abilities, according to the environment.
 pub fn manner() -> Manner {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
@@ -52,13 +52,14 @@ pub fn manner() -> Manner {
     }
 }
 
-/// What ends the view: signals, and the terminal itself, which may go away without one (`nohup`, `disown`).
+/// Watches for the view's ends: signals, and the end of the terminal, which may come without a signal (`nohup`,
+/// `disown`).
 pub fn watch() -> io::Result<Ending> {
     Watch::of_terminal(&[Stream::In, Stream::Out], GRACE, give_back).begin()
 }
 
-/// Runs until the user, a signal or the terminal's end ends it. The terminal is given back in every case: by the guard when
-/// this returns, by ratatui's hook when something panics, and by the watch when this hangs.
+/// Runs until the user, a signal or the terminal's end ends it. The terminal is given back in every case: by the guard
+/// when this function returns, by ratatui's hook after a panic, and by the watch if this function hangs.
 pub fn run(
     state: &mut State,
     collector: &mut Collector,
@@ -66,12 +67,13 @@ pub fn run(
     ending: &Ending,
 ) -> Result<Exit> {
     let terminal = ratatui::try_init().context("the terminal can not be taken over")?;
-    // Never dropped: it would complain on a terminal that is gone, and panic because that fails too.
+    // The terminal is never dropped. On a closed terminal its destructor would print an error, and would panic because
+    // that fails too.
     let mut terminal = ManuallyDrop::new(terminal);
     let _guard = Restored;
     let done = show(&mut terminal, state, collector, looks, ending);
     match done {
-        // A terminal that is gone is an error of every call too, and the watch knows which it was.
+        // If the terminal is closed, every call returns an error. The watch knows the reason.
         Err(error) => ending
             .wait(RESPONSE)
             .map_or(Err(error), |reason| Ok(reason.exit())),
@@ -98,7 +100,7 @@ fn show(
             pause(terminal, false)?;
         }
         if ending.went_on() {
-            // Whoever had the terminal meanwhile left it in a manner of his own.
+            // Another program may have used the terminal meanwhile and changed its mode.
             take_again(terminal)?;
         }
         if Instant::now() >= next {
@@ -140,12 +142,12 @@ impl Drop for Restored {
 }
 
 fn give_back() {
-    // It may be gone: then there is nothing to give back.
+    // If the terminal is closed, there is nothing to give back.
     let _ = ratatui::try_restore();
     let _ = execute!(io::stdout(), cursor::Show);
 }
 
-/// Stops until the shell has it go on.
+/// Stops until the shell continues the process.
 fn pause(terminal: &mut DefaultTerminal, whole_group: bool) -> io::Result<()> {
     give_back();
     ending::pause(whole_group);
@@ -153,7 +155,7 @@ fn pause(terminal: &mut DefaultTerminal, whole_group: bool) -> io::Result<()> {
 }
 
 fn take_again(terminal: &mut DefaultTerminal) -> io::Result<()> {
-    // The raw mode is left first, for what is on is not switched on.
+    // The raw mode is switched off first, because it is switched on only if it seems to be off.
     terminal::disable_raw_mode()?;
     terminal::enable_raw_mode()?;
     execute!(io::stdout(), terminal::EnterAlternateScreen)?;
@@ -168,7 +170,7 @@ fn is_pause(key: event::KeyEvent) -> bool {
 }
 
 fn answer(state: &mut State, event: Event, page: usize) {
-    // A resize is answered by the next drawing.
+    // The next drawing takes a resize into account.
     let Event::Key(key) = event else { return };
     if key.kind == KeyEventKind::Release {
         return;

@@ -1,5 +1,5 @@
-//! What the view shows: data of the last looks, where the user is, and what keys do. No terminal and
-//! no process is touched here.
+//! The state of the view: data of the last looks, the user's place, and the effects of keys. It touches no terminal
+//! and no process.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -13,10 +13,10 @@ use loam_process::process::ProcessKey;
 use crate::top::args::SortKey;
 use crate::top::filter::Filter;
 
-/// Looks that are remembered for sparklines.
+/// How many looks are kept for sparklines.
 const REMEMBERED: usize = 240;
 
-/// What can be typed.
+/// The keys that have an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     Up,
@@ -40,18 +40,18 @@ pub enum Key {
 pub enum Sheet {
     /// Its heaps.
     Heaps,
-    /// The size classes of all of them.
+    /// The size classes of all its heaps.
     Classes,
     /// Its locks.
     Locks,
 }
 
-/// Where the user is.
+/// The user's place in the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// All processes.
     Processes,
-    /// One of them.
+    /// One process.
     Process(ProcessKey, Sheet),
     /// The size classes of one heap, by its number.
     Heap(ProcessKey, u64),
@@ -62,19 +62,19 @@ pub enum Place {
 /// Figures of the last looks, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// When that was.
+    /// The times of the looks.
     pub at: VecDeque<Instant>,
     /// Resident bytes.
     pub resident: VecDeque<f64>,
     /// Live bytes.
     pub live: VecDeque<f64>,
-    /// Waits for locks, a second.
+    /// Waits for locks per second.
     pub waits: VecDeque<f64>,
-    /// Allocations that missed the cache, a second.
+    /// Allocations per second that missed the cache.
     pub misses: VecDeque<f64>,
 }
 
-/// What a row stands for.
+/// The meaning of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Meaning {
     Process(ProcessKey),
@@ -83,37 +83,37 @@ pub enum Meaning {
     Lock,
 }
 
-/// Everything.
+/// The whole state.
 #[derive(Debug)]
 pub struct State {
     /// The last look.
     pub tick: Tick,
     before: HashMap<ProcessKey, Sample>,
-    /// By process.
+    /// Figures of the last looks, by process.
     pub history: HashMap<ProcessKey, History>,
-    /// The process whose page is open, looked at thoroughly.
+    /// The result of the close look at the process with the open page.
     pub focus: Option<Result<View, String>>,
     places: Vec<(Place, usize)>,
     /// The order of processes.
     pub sort: SortKey,
-    /// The other way round.
+    /// Whether the order is reversed.
     pub reversed: bool,
-    /// Which of them are shown.
+    /// Which processes are shown.
     pub filter: Filter,
-    /// While the filter is being typed: what it was before.
+    /// The filter before the user began to type; none: the user does not type one.
     typing: Option<Filter>,
-    /// Nothing new is shown.
+    /// Whether the view is paused and shows nothing new.
     pub paused: bool,
-    /// The list of keys is shown.
+    /// Whether the list of keys is shown.
     pub help: bool,
-    /// The user wants to go.
+    /// Whether the user wants to leave.
     pub done: bool,
-    /// Whether a process that is not on Loam may be shown.
+    /// Whether processes that are not on Loam may be shown.
     pub shows_others: bool,
 }
 
 impl State {
-    /// Begins with all processes.
+    /// A state that shows all processes.
     pub fn new(sort: SortKey, shows_others: bool) -> State {
         State {
             tick: Tick::default(),
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    /// Where the user is.
+    /// The user's place.
     pub fn place(&self) -> Place {
         self.places
             .last()
@@ -144,7 +144,7 @@ impl State {
         self.places.last().map_or(0, |(_, row)| *row)
     }
 
-    /// The process whose page is open.
+    /// The process with the open page.
     pub fn focused(&self) -> Option<ProcessKey> {
         match self.place() {
             Place::Processes => None,
@@ -160,7 +160,7 @@ impl State {
             .find(|sample| sample.identity.key == key)
     }
 
-    /// The sample before that.
+    /// The sample in the look before.
     pub fn before(&self, key: ProcessKey) -> Option<&Sample> {
         self.before.get(&key)
     }
@@ -170,7 +170,7 @@ impl State {
         rates::of_counter(self.before(sample.identity.key)?, sample, id)
     }
 
-    /// How fast live bytes grow; negative when they shrink.
+    /// How fast live bytes grow; negative if they shrink.
     pub fn growth(&self, sample: &Sample) -> Option<f64> {
         let before = self.before(sample.identity.key)?;
         let live = |sample: &Sample| match sample.snapshot() {
@@ -181,7 +181,7 @@ impl State {
         (seconds > 0.0).then_some((live(sample)? - live(before)?) / seconds)
     }
 
-    /// Takes a new look.
+    /// Takes the data of a new look.
     pub fn take(&mut self, tick: Tick) {
         let old = std::mem::replace(&mut self.tick, tick);
         self.before = old
@@ -206,7 +206,7 @@ impl State {
         self.history = history;
     }
 
-    /// Does what a key means. `rows` are those on the screen, and a page has so many.
+    /// Performs the action of a key. `rows` are those on the screen; `page` is how many rows a page has.
     pub fn press(&mut self, key: Key, rows: &[Meaning], page: usize) {
         if key == Key::Quit {
             self.done = true;
@@ -249,7 +249,7 @@ impl State {
         }
     }
 
-    /// Whether letters go into the filter.
+    /// Whether letters are added to the filter.
     pub fn is_typing(&self) -> bool {
         self.typing.is_some()
     }
@@ -307,7 +307,7 @@ impl State {
         }
     }
 
-    /// Processes in the order that was asked for.
+    /// The processes in the user's order.
     pub fn processes(&self) -> Vec<&Sample> {
         let samples = self.tick.samples.iter();
         let is_shown = |sample: &&Sample| self.filter.passes(&sample.identity.name);

@@ -1,4 +1,4 @@
-//! The view as a stranger sees it, drawn on a terminal in memory.
+//! The view as the user sees it, drawn on a terminal in memory.
 
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ fn sample(pid: i32, name: &str, resident: u64, counters: Option<Snapshot>, at: I
     }
 }
 
-/// Two looks, two seconds apart: a server on Loam and a program on something else.
+/// The state after two looks, two seconds apart, at a server on Loam and a program on another allocator.
 fn state() -> State {
     let mut state = State::new(SortKey::Resident, true);
     let began = Instant::now();
@@ -271,7 +271,7 @@ fn a_wide_name_keeps_its_columns() {
     state.tick.samples[0].identity.name = "名前サーバー長い".to_owned();
     state.tick.samples[1].identity.name = "e\u{301}\u{202e}x".to_owned();
     let lines = screen(&state, 80, 8);
-    // A wide character takes two cells, and a text of the screen has both.
+    // A wide character takes two cells, and a text of the screen contains both.
     let sheet = rows::processes(&state);
     for row in &sheet.rows {
         let line = sheet.line(&row.cells, 80);

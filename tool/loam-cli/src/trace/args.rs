@@ -219,91 +219,91 @@ pub enum Of {
     Allocated,
 }
 
-/// What `trace` is to do.
+/// The resolved arguments of `trace`.
 #[derive(Debug)]
 pub enum TraceAction {
-    /// Say what is in it.
+    /// Show the contents.
     Info {
         /// The trace.
         trace: PathBuf,
         /// The process.
         process: Option<u32>,
-        /// JSON instead of text.
+        /// Whether to print JSON instead of text.
         json: bool,
     },
     /// Print events.
     Head {
         /// The trace.
         trace: PathBuf,
-        /// How many.
+        /// How many events.
         number: u64,
         /// The process.
         process: Option<u32>,
     },
-    /// Say what is wrong.
+    /// Find out what is wrong.
     Check {
         /// The trace.
         trace: PathBuf,
-        /// JSON instead of text.
+        /// Whether to print JSON instead of text.
         json: bool,
     },
     /// Write a table.
     Export(ExportOptions),
-    /// Make a trace of another program's recording.
+    /// Make a trace of another tool's recording.
     Import(ImportOptions),
 }
 
-/// What to import.
+/// The resolved arguments of `import`.
 #[derive(Debug)]
 pub struct ImportOptions {
     /// The recording.
     pub recording: PathBuf,
     /// The trace.
     pub output: PathBuf,
-    /// Whether it may be replaced.
+    /// Whether the trace may be replaced.
     pub overwrite: bool,
-    /// The stack of one block is taken for each so many requested bytes, on average.
+    /// Average requested bytes between two blocks whose stacks are taken.
     pub stack_bytes: u64,
-    /// The format; none: the one that the first bytes tell.
+    /// The format; none: the first bytes show it.
     pub from: Option<foreign::Format>,
 }
 
-/// What to export.
+/// The resolved arguments of `export`.
 #[derive(Debug)]
 pub struct ExportOptions {
     /// The trace.
     pub trace: PathBuf,
     /// Which table.
     pub table: Table,
-    /// In which form.
+    /// In which format.
     pub format: Format,
     /// Which bytes of stacks.
     pub of: Of,
     /// The process.
     pub process: Option<u32>,
-    /// Where it goes; none: standard output.
+    /// The file; none: standard output.
     pub output: Option<PathBuf>,
-    /// The dataset that it is added to, instead of all that.
+    /// The dataset to add the trace to. Then the other options do not apply.
     pub dataset: Option<DatasetOptions>,
 }
 
-/// What of a trace goes into a dataset.
+/// The description of a trace in a dataset.
 #[derive(Debug)]
 pub struct DatasetOptions {
-    /// The dataset.
+    /// The dataset's folder.
     pub folder: PathBuf,
-    /// Where the trace was recorded.
+    /// The host on which the trace was recorded; none: the one that it names.
     pub host: Option<String>,
-    /// When it was recorded.
+    /// The day on which the trace was recorded; none: the one that it names.
     pub day: Option<String>,
     /// The release of the program.
     pub release: Option<String>,
-    /// Results files of its replays.
+    /// Results files of replays of the trace.
     pub replays: Vec<PathBuf>,
 }
 
 impl TraceArgs {
-    /// Plain options.
+    /// Resolves the arguments into plain options.
     pub fn resolve(self) -> TraceAction {
         match self.verb {
             TraceVerb::Info(args) => TraceAction::Info {

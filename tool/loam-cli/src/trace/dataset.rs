@@ -4,8 +4,8 @@
 //! DATASET/TABLE/host=HOST/program=PROGRAM/day=YYYY-MM-DD/TRACE.parquet
 //! ```
 //!
-//! `TRACE` is the beginning of the trace's digest, and a column of every table: the same trace exported again replaces its
-//! files. Files appear whole, so any number of exports may run at once.
+//! `TRACE` is the beginning of the trace's digest, and a column of every table. If the same trace is exported again,
+//! its files are replaced. A file appears only when it is complete, so any number of exports may run at once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,10 +29,11 @@ use crate::output;
 
 /// Characters of the trace's digest.
 const DIGITS: usize = 16;
-/// A process with fewer than one in so many of the trace's events is left out: each costs a walk over the trace.
+/// A process with less than one in this many of the trace's events is left out, because each process costs a walk over
+/// the trace.
 const SHARE: u64 = 100;
 
-/// Adds the trace.
+/// Adds the trace to the dataset.
 pub fn write(trace: &Path, process: Option<u32>, options: &DatasetOptions) -> Result<()> {
     let survey = replay::survey(trace)?;
     survey.choose(process)?;
@@ -71,7 +72,7 @@ pub fn write(trace: &Path, process: Option<u32>, options: &DatasetOptions) -> Re
     Ok(())
 }
 
-/// The processes that are worth a row: all that have a hundredth of the events.
+/// The processes that get a row: those with at least a hundredth of the events.
 fn chosen(survey: &Survey, process: Option<u32>) -> Vec<u32> {
     if let Some(process) = process {
         return vec![process];
@@ -95,7 +96,7 @@ fn program(survey: &Survey, process: u32) -> String {
     path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
-/// Trials of the trace in each results file, by the beginning of the file's digest.
+/// The trials of the trace in each results file. The key is the beginning of the file's digest.
 fn replays(digest: &str, results: &[PathBuf]) -> Result<Vec<(String, Vec<ReplayRow>)>> {
     let read = |path: &PathBuf| {
         let results = store::load(path)?;
@@ -115,7 +116,7 @@ fn replays(digest: &str, results: &[PathBuf]) -> Result<Vec<(String, Vec<ReplayR
     results.iter().map(read).collect()
 }
 
-/// Where the files of a trace go.
+/// The place of a trace's files.
 struct Place<'a> {
     folder: &'a Path,
     host: String,
@@ -175,7 +176,7 @@ impl<'a> Place<'a> {
         stacks.keep()
     }
 
-    /// A file of a table.
+    /// Begins a file of a table.
     fn table<R: Row>(&self, program: &str, name: &str) -> Result<Part> {
         let folder = self
             .folder
@@ -185,7 +186,7 @@ impl<'a> Place<'a> {
             .join(format!("day={}", escaped(&self.day)));
         let told = || format!("{} can not be written", output::path(&folder));
         fs::create_dir_all(&folder).with_context(told)?;
-        // Readers pass over names that begin so.
+        // Readers skip names that begin like this.
         let file = tempfile::Builder::new()
             .prefix(".loam-")
             .tempfile_in(&folder)
@@ -201,7 +202,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A file of a dataset while it is written.
+/// A file of a dataset that is being written.
 struct Part {
     file: NamedTempFile,
     rows: Parquet<BufWriter<fs::File>>,
@@ -217,7 +218,7 @@ impl Sink for Part {
 }
 
 impl Part {
-    /// Gives the file its name. A table without rows has no file.
+    /// Gives the file its name. If the table has no rows, there is no file.
     fn keep(self) -> Result<()> {
         let told = || format!("{} can not be written", output::path(&self.path));
         self.rows.finish().with_context(told)?;
@@ -243,7 +244,7 @@ fn is_day(text: &str) -> bool {
         })
 }
 
-/// A value as the name of a folder: what may mean something to a reader of such names is `%XX`.
+/// A value as the name of a folder. Characters with a meaning for readers of such names become `%XX`.
 fn escaped(value: &str) -> String {
     if value.is_empty() {
         return "__HIVE_DEFAULT_PARTITION__".to_owned();

@@ -1,4 +1,4 @@
-//! `loam trace export`: a table, stacks, a profile or a dataset, into a file, a folder or standard output.
+//! `loam trace export`: writes a table, stacks, a profile or a dataset, to a file, a folder or standard output.
 
 use std::io::{self, BufWriter, Write};
 
@@ -14,7 +14,7 @@ use super::{dataset, firefox, profile};
 use crate::exit::Exit;
 use crate::output::{self, LateFile};
 
-/// Writes it.
+/// Runs the export.
 pub fn run(options: &ExportOptions) -> Result<Exit> {
     if let Some(dataset) = &options.dataset {
         dataset::write(&options.trace, options.process, dataset)?;
@@ -42,7 +42,7 @@ fn write(options: &ExportOptions, out: impl Write + Send) -> Result<()> {
         Format::Collapsed | Format::Pprof => profile::write(options, out),
         Format::Firefox => firefox::write(options, out),
         Format::Csv | Format::Jsonl | Format::Parquet => {
-            // The reader's going away is told by the error itself, not by one around it.
+            // The error itself must show that the reader has gone, so it is taken out of the error around it.
             rows(options, out).map_err(|error| match error.downcast::<replay::ReplayError>() {
                 Ok(replay::ReplayError::Io { source, .. }) => source.into(),
                 Ok(other) => other.into(),
@@ -58,7 +58,7 @@ fn rows(options: &ExportOptions, out: impl Write + Send) -> Result<()> {
     let format = options.format;
     let chosen: Vec<u32> = match (options.process, options.table) {
         (Some(process), _) => vec![survey.choose(Some(process))?],
-        // Rows of a block, or a stack, are many: of one process.
+        // Blocks and stacks have many rows, so only one process is exported.
         (None, Table::Blocks | Table::Stacks) => vec![survey.choose(None)?],
         (None, _) => survey.processes.keys().copied().collect(),
     };

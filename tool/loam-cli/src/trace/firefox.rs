@@ -1,6 +1,6 @@
-//! A trace as a profile of the Firefox Profiler: a process with one thread, tracks of live and resident bytes, the
-//! program's marks, and, of a trace with stacks, the sampled allocations and their frees. Weights are the bytes that a
-//! sampled block stands for.
+//! Makes a profile for the Firefox Profiler. It has a process with one thread, tracks of live and resident bytes, and
+//! the program's marks. If the trace has stacks, it also has the sampled allocations and their frees. Weights are the
+//! bytes that a sampled block stands for.
 
 use std::io::Write;
 use std::time::SystemTime;
@@ -19,7 +19,7 @@ use loam_process::symbols::Symbols;
 use super::args::ExportOptions;
 use super::profile;
 
-/// Spans of time that the track of live bytes has points for. More than a screen is wide.
+/// How many spans of time the track of live bytes has points for. It is more than a screen is wide.
 const SPANS: u64 = 4_000;
 
 /// Writes the profile of a process.
@@ -89,7 +89,7 @@ fn at(nanoseconds: u64) -> Timestamp {
     Timestamp::from_nanos_since_reference(nanoseconds)
 }
 
-/// A point of a track, which has differences.
+/// Adds a point to a track. Tracks store differences.
 fn add(
     profile: &mut Profile,
     counter: CounterHandle,

@@ -1,4 +1,4 @@
-//! The first events of a trace, a line each.
+//! The first events of a trace, one in each line.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use loam_lab::replay::lineage;
 use crate::exit::Exit;
 use crate::output;
 
-/// Prints them.
+/// Prints the events.
 pub fn run(trace: &Path, number: u64, process: Option<u32>) -> Result<Exit> {
     let wanted = Wanted {
         events: true,

@@ -1,4 +1,4 @@
-//! `loam trace import`: a recording is unpacked, its format told by its first bytes, and written as a trace.
+//! `loam trace import`: unpacks a recording, recognises its format by the first bytes, and writes it as a trace.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Cursor, Read};
@@ -43,7 +43,7 @@ pub fn run(options: &ImportOptions) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Hands the recording to `read`, unpacked if it is packed.
+/// Passes the recording to `read`, unpacked if necessary.
 fn unpacked(
     recording: &Path,
     read: impl FnOnce(&mut dyn BufRead) -> Result<Imported>,

@@ -1,4 +1,4 @@
-//! What is in a trace, for people and as JSON.
+//! The contents of a trace, for people and as JSON.
 
 use std::path::Path;
 
@@ -21,13 +21,13 @@ use loam_report::terminal;
 use crate::exit::Exit;
 use crate::output;
 
-/// Rows of a list that is shown; the JSON has all.
+/// How many rows of a list are shown; the JSON has all.
 const SHOWN: usize = 16;
-/// Stacks that are shown, and frames of each.
+/// How many stacks are shown, and how many frames of each.
 const STACKS: usize = 5;
 const FRAMES: usize = 12;
 
-/// Prints it.
+/// Prints the contents.
 pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     let survey = replay::survey(trace)?;
     let stream = survey.choose(process)?;
@@ -191,7 +191,7 @@ fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>, marks: &
     text + &wrong(summary, survey)
 }
 
-/// Moments that the program named.
+/// The moments that the program marked with a name.
 fn named(marks: &[Mark], process: &ProcessSurvey) -> Grid {
     let reading = format!("{} moments that the program named.", marks.len());
     let mut grid = Grid::new("Marks", &reading, &["after", "thread", "name"]);
@@ -206,7 +206,7 @@ fn named(marks: &[Mark], process: &ProcessSurvey) -> Grid {
     grid
 }
 
-/// Stacks with most bytes at the peak.
+/// The stacks with the most bytes at the peak.
 fn heaviest(stacks: &Stacks) -> String {
     let mut symbols = Symbols::default();
     let show = |bytes: f64| Unit::Bytes.show(bytes);

@@ -1,5 +1,5 @@
-//! `loam trace`: what is in a trace (`info`), its first events (`head`), what is wrong with it (`check`), tables for
-//! other programs (`export`), traces of other programs' recordings (`import`).
+//! `loam trace`: shows what is in a trace (`info`), its first events (`head`) and what is wrong with it (`check`),
+//! writes tables for other programs (`export`), and makes traces of other tools' recordings (`import`).
 
 pub mod args;
 mod dataset;

@@ -1,7 +1,7 @@
 //! Rows as a Parquet file: zstd, dictionaries, row groups of `GROUP` rows, the trace's header as metadata.
 //!
-//! Numbers are signed 64-bit ones, since not every reader knows others; larger ones are cut to the largest. Each column
-//! may be null. A row is a struct of plain fields; `serde_json` takes it apart.
+//! Numbers are signed and have 64 bits, since not every reader knows other types; larger numbers become the largest
+//! one. Each column may be null. A row is a struct of plain fields; `serde_json` takes it apart.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use serde_json::Value;
 
 use super::rows::{Kind, Row, Sink};
 
-/// Rows of a group: what DuckDB reads in one piece.
+/// Rows in a group: as many as DuckDB reads at once.
 const GROUP: usize = 122_880;
 /// The key of the trace's header in the file's metadata.
 const HEADER_KEY: &str = "loam.trace.header";
 
-/// A file that is written.
+/// A file that is being written.
 pub struct Parquet<W: Write + Send> {
     file: SerializedFileWriter<W>,
     names: Vec<&'static str>,
     columns: Vec<Column>,
-    /// Columns that have one value in all rows.
+    /// Columns with one value in all rows.
     same: Vec<(usize, Option<String>)>,
     rows: usize,
 }
 
 impl<W: Write + Send> Parquet<W> {
-    /// A file for rows of `R`, with further columns of text that are the same in all rows.
+    /// A file for rows of `R`, with additional text columns that have one value in all rows.
     pub fn new<R: Row>(
         header: &str,
         same: &[(&'static str, Option<&str>)],
@@ -101,7 +101,7 @@ impl<W: Write + Send> Parquet<W> {
         Ok(())
     }
 
-    /// The end of the file.
+    /// Writes the end of the file.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         let mut out = self.file.into_inner().map_err(io_error)?;
@@ -138,7 +138,7 @@ fn io_error(error: ParquetError) -> io::Error {
     }
 }
 
-/// The values of a column that are not null, and which rows have one.
+/// The values of a column that are not null, and the rows that have one.
 enum Column {
     Whole(Vec<i64>, Vec<i16>),
     Real(Vec<f64>, Vec<i16>),
@@ -169,7 +169,7 @@ impl Column {
         self.known().push(0);
     }
 
-    /// Adds a value; false where it is of another kind.
+    /// Adds a value; false if it is of another kind.
     fn take(&mut self, value: Value) -> bool {
         match (&mut *self, value) {
             (column, Value::Null) => {

@@ -1,4 +1,4 @@
-//! A trace's stacks for programs that draw profiles: collapsed lines, and pprof's profile.proto.
+//! A trace's stacks for programs that draw profiles: as collapsed lines, or as pprof's profile.proto.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -16,7 +16,7 @@ use loam_process::symbols::{Function, Symbols};
 use super::args::{ExportOptions, Format, Of};
 use crate::output;
 
-/// An error unless stacks were recorded.
+/// Fails unless the trace has stacks.
 pub fn require_stacks(trace: &Path) -> Result<()> {
     let wanted = Wanted {
         events: false,
@@ -60,7 +60,7 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Says which files are others than those that were recorded.
+/// Warns of files that differ from the recorded ones.
 pub fn warn_of_other_files(symbols: &Symbols) {
     for path in symbols.other_files() {
         output::print_warning(&format!(
@@ -69,7 +69,7 @@ pub fn warn_of_other_files(symbols: &Symbols) {
     }
 }
 
-/// A stack in a line, the outermost function first. A semicolon divides frames.
+/// A stack as one line, the outermost function first. Semicolons separate frames.
 pub fn joined(stacks: &Stacks, site: &Site, symbols: &mut Symbols) -> String {
     let names = stacks.names(site, symbols).into_iter();
     let names: Vec<String> = names.map(|name| name.replace([';', '\n'], ":")).collect();
@@ -92,7 +92,7 @@ fn collapsed(stacks: &Stacks, of: Of, symbols: &mut Symbols, out: &mut impl Writ
     Ok(())
 }
 
-/// Messages of profile.proto, as far as they are written. Tags are the published ones.
+/// The messages of profile.proto that are used here. Tags are the published ones.
 mod proto {
     use prost::Message;
 
@@ -187,7 +187,7 @@ mod proto {
     }
 }
 
-/// A profile that grows.
+/// A profile that is being made.
 #[derive(Default)]
 struct Tables {
     profile: proto::Profile,
@@ -278,7 +278,7 @@ fn pprof(stacks: &Stacks, symbols: &mut Symbols) -> proto::Profile {
     for (at, module) in stacks.modules.iter().enumerate() {
         let filename = tables.text(&module.path);
         let build_id = module.build_id.as_deref().map_or(0, |id| tables.text(id));
-        // Addresses are the file's own, so all of them are within.
+        // Addresses are those of the file, so the mapping covers all of them.
         tables.profile.mapping.push(proto::Mapping {
             id: at as u64 + 1,
             memory_start: 0,

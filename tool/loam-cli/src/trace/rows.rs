@@ -1,5 +1,5 @@
-//! Rows of a table for other programs, as CSV, JSON lines or Parquet. A row is a flat struct: its fields are the columns
-//! of all three.
+//! Rows of a table for other programs, as CSV, JSON lines or Parquet. A row is a flat struct; its fields are the
+//! columns in all three formats.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::args::Format;
 use super::parquet::Parquet;
 
-/// What a column holds.
+/// The kind of values in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Whole numbers.
@@ -29,9 +29,9 @@ pub trait Row: Serialize {
     const COLUMNS: &'static [(&'static str, Kind)];
 }
 
-/// Takes the rows of a table.
+/// Receives the rows of a table.
 pub trait Sink {
-    /// A row.
+    /// Takes a row.
     fn row(&mut self, row: &impl Row) -> io::Result<()>;
 }
 
@@ -39,14 +39,14 @@ pub trait Sink {
 pub enum Rows<W: Write + Send> {
     /// Comma-separated values with a header.
     Csv(Box<csv::Writer<W>>),
-    /// A JSON object a line.
+    /// A JSON object in each line.
     Jsonl(W),
-    /// Parquet, which begins with its first row.
+    /// Parquet. The file begins with its first row.
     Parquet(Box<Parquet<W>>),
 }
 
 impl<W: Write + Send> Rows<W> {
-    /// Rows of `R` in a format that has rows. `header` is the trace's, for formats that keep it.
+    /// A writer for rows of `R` in a format that has rows. `header` is the trace's, for formats that store it.
     pub fn new<R: Row>(format: Format, header: &str, out: W) -> io::Result<Rows<W>> {
         Ok(match format {
             Format::Csv => Rows::Csv(Box::new(csv::Writer::from_writer(out))),
@@ -55,7 +55,7 @@ impl<W: Write + Send> Rows<W> {
         })
     }
 
-    /// The end of the table.
+    /// Ends the table.
     pub fn finish(self) -> io::Result<()> {
         match self {
             Rows::Csv(mut writer) => writer.flush(),

@@ -1,4 +1,4 @@
-//! The tables of a trace: a struct for the rows of each, and the walk that fills it.
+//! The tables of a trace: a struct for the rows of each, and the walk that produces the rows.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -47,29 +47,29 @@ macro_rules! row {
 }
 
 row! {
-    /// An event: columns that it does not have are empty.
+    /// An event. Columns that do not apply to it are empty.
     EventRow of "events" {
-        /// Number of the process in the trace; so in every table.
+        /// Number of the process in the trace. It means the same in every table.
         process: u32,
         /// Its number in the process.
         number: u64,
-        /// Nanoseconds since the recording began; so in every table.
+        /// Nanoseconds since the recording began. It means the same in every table.
         time: u64,
         /// Number of the thread in the process.
         thread: u32,
         /// What happened.
         event: &'static str,
-        /// By which function.
+        /// The function that was called.
         family: Option<&'static str>,
         /// The block.
         address: Option<u64>,
         /// Bytes.
         size: Option<u64>,
-        /// As asked for.
+        /// The requested alignment.
         alignment: Option<u64>,
-        /// Its resident pages, where somebody looked.
+        /// Its resident pages, if a look counted them.
         touched_pages: Option<u64>,
-        /// Of dropped events how many, of a fork the child's process.
+        /// For dropped events their number, for a fork the child's process.
         count: Option<u64>,
     }
 }
@@ -79,11 +79,11 @@ row! {
     SampleRow of "samples" {
         /// The process.
         process: u32,
-        /// When.
+        /// The time of the look.
         time: Option<u64>,
         /// Events of the process before it.
         event: Option<u64>,
-        /// Bytes requested and not freed.
+        /// Bytes that were requested and not freed.
         live: u64,
         /// RssAnon.
         resident_anonymous: Option<u64>,
@@ -99,13 +99,13 @@ row! {
         huge: Option<u64>,
         /// LazyFree.
         lazily_freed: Option<u64>,
-        /// Since the process's start.
+        /// Minor faults since the process's start.
         minor_faults: Option<u64>,
-        /// Since the process's start.
+        /// Major faults since the process's start.
         major_faults: Option<u64>,
-        /// Nanoseconds since the process's start.
+        /// Time in user mode since the process's start, in nanoseconds.
         user_time: Option<u64>,
-        /// Nanoseconds since the process's start.
+        /// Time in the system since the process's start, in nanoseconds.
         system_time: Option<u64>,
         /// Threads.
         threads: Option<u64>,
@@ -115,31 +115,31 @@ row! {
 }
 
 row! {
-    /// A block's life. A resize ends a row and begins another one of the same block.
+    /// A block's life. A resize ends a row and begins another one for the same block.
     BlockRow of "blocks" {
         /// The process.
         process: u32,
         /// Its number in the process.
         block: u64,
-        /// Where it was.
+        /// Its address.
         address: u64,
-        /// Bytes asked for.
+        /// Requested bytes.
         size: u64,
-        /// As asked for; 0: none.
+        /// The requested alignment; 0: none.
         alignment: u64,
-        /// By which function.
+        /// The function that allocated it.
         family: &'static str,
-        /// By which thread.
+        /// The thread that allocated it.
         thread: u32,
-        /// When it was handed out.
+        /// The time of its allocation.
         begin: u64,
-        /// When it ended; none: it lived to the end.
+        /// The time of its end; none: it lived to the end.
         end: Option<u64>,
-        /// By which function; `resize`, or `lost` where nobody saw it.
+        /// The function that ended it; `resize`, or `lost` if its end was not recorded.
         ended_by: Option<&'static str>,
-        /// By which thread.
+        /// The thread that ended it.
         end_thread: Option<u32>,
-        /// Its resident pages, where somebody looked.
+        /// Its resident pages, if a look counted them.
         touched_pages: Option<u64>,
     }
 }
@@ -149,9 +149,9 @@ row! {
     ProcessRow of "processes" {
         /// The process.
         process: u32,
-        /// As the system numbered it.
+        /// Its number in the system.
         pid: u32,
-        /// The process that forked or was replaced.
+        /// The process that forked, or that this one replaced.
         parent: Option<u32>,
         /// When recording began, RFC 3339.
         started: String,
@@ -161,9 +161,9 @@ row! {
         command: String,
         /// The allocator that it ran on.
         allocator: String,
-        /// Its version, where it is known.
+        /// Its version, if it is known.
         allocator_version: Option<String>,
-        /// How it ended, where the trace says.
+        /// How it ended, if the trace says so.
         ended: Option<String>,
         /// From its first to its last event, in nanoseconds.
         nanoseconds: u64,
@@ -175,15 +175,15 @@ row! {
         allocations: u64,
         /// Blocks freed.
         frees: u64,
-        /// Of them by another thread than the one that was handed the block.
+        /// Frees by another thread than the one that the block was handed to.
         frees_of_others: u64,
         /// Resizes.
         resizes: u64,
         /// Bytes handed out in all.
         allocated_bytes: u64,
-        /// Bytes that lived at most.
+        /// The most bytes that lived at once.
         peak_bytes: u64,
-        /// Blocks that lived then.
+        /// Blocks that lived at that moment.
         peak_blocks: u64,
         /// Bytes that live at the end.
         end_bytes: u64,
@@ -199,21 +199,21 @@ row! {
     SizeRow of "sizes" {
         /// The process.
         process: u32,
-        /// Most bytes of a block.
+        /// Bytes of the largest block of the class.
         up_to: u64,
         /// Blocks handed out.
         allocations: u64,
-        /// Their bytes.
+        /// Bytes of these blocks.
         allocated_bytes: u64,
-        /// Blocks that lived when most bytes lived.
+        /// Blocks that lived at the peak.
         peak_blocks: u64,
-        /// Their bytes.
+        /// Bytes of these blocks.
         peak_bytes: u64,
     }
 }
 
 row! {
-    /// A thread; at most the hundred with most events.
+    /// A thread. At most the hundred threads with the most events are listed.
     ThreadRow of "threads" {
         /// The process.
         process: u32,
@@ -221,33 +221,33 @@ row! {
         thread: u32,
         /// Blocks handed out to it, and resizes.
         allocations: u64,
-        /// Their bytes.
+        /// Bytes of these blocks.
         allocated_bytes: u64,
         /// Blocks that it freed.
         frees: u64,
-        /// Of them blocks that another thread was handed.
+        /// Of these, blocks that were handed to another thread.
         frees_of_others: u64,
     }
 }
 
 row! {
-    /// A moment that the program named.
+    /// A moment that the program marked with a name.
     MarkRow of "marks" {
         /// The process.
         process: u32,
-        /// When.
+        /// The time of the mark.
         time: u64,
         /// Events of the process before it.
         event: u64,
-        /// By which thread.
+        /// The thread that set the mark.
         thread: u32,
-        /// What the program calls it.
+        /// The name.
         name: String,
     }
 }
 
 row! {
-    /// A stack of sampled blocks: estimates.
+    /// A stack of sampled blocks, with estimates.
     StackRow of "stacks" {
         /// The process.
         process: u32,
@@ -255,13 +255,13 @@ row! {
         stack: String,
         /// Sampled blocks.
         samples: u64,
-        /// Blocks that they stand for.
+        /// Estimated blocks of the stack.
         allocated_blocks: f64,
-        /// Their bytes.
+        /// Estimated bytes of these blocks.
         allocated_bytes: f64,
-        /// Blocks that lived when most bytes lived.
+        /// Estimated blocks that lived at the peak.
         peak_blocks: f64,
-        /// Their bytes.
+        /// Estimated bytes of these blocks.
         peak_bytes: f64,
     }
 }
@@ -273,23 +273,23 @@ row! {
         process: u32,
         /// The allocator's label.
         allocator: String,
-        /// Its settings, `NAME=VALUE` with blanks between.
+        /// Its settings: `NAME=VALUE`, separated by blanks.
         settings: String,
         /// Whether the trace was recorded on it.
         recorded: bool,
         /// The trial's round.
         round: u32,
-        /// Whether the machine was busy with something else.
+        /// Whether other work kept the machine busy.
         noisy: bool,
-        /// Largest resident memory.
+        /// The largest resident memory.
         peak: Option<f64>,
-        /// Resident memory over the recording's time.
+        /// Average resident memory over the recording's time.
         average: Option<f64>,
         /// Resident memory after the last event.
         at_end: Option<f64>,
-        /// Of all operations.
+        /// Time of all operations.
         seconds: Option<f64>,
-        /// Of all threads.
+        /// Processor time of all threads.
         processor_seconds: Option<f64>,
         /// Page faults.
         faults: Option<f64>,
@@ -299,11 +299,11 @@ row! {
         error_at_peak: Option<f64>,
         /// The error of the replay on average, as a share.
         error_on_average: Option<f64>,
-        /// Whether both are small enough to believe the replay; none: not known.
+        /// Whether both errors are small enough to trust the replay; none: not known.
         reproduces: Option<bool>,
         /// The machine's processor.
         cpu: String,
-        /// Processors that it could use.
+        /// Processors that the trial could use.
         cores: u64,
     }
 }
@@ -334,7 +334,7 @@ impl ReplayRow {
     }
 }
 
-/// What a walk is told of a row that could not be written.
+/// The error that a walk gets if a row could not be written.
 fn as_walked(source: std::io::Error) -> ReplayError {
     ReplayError::Io {
         path: "the table".into(),
@@ -342,7 +342,7 @@ fn as_walked(source: std::io::Error) -> ReplayError {
     }
 }
 
-/// Events of a process, or of all of them. Returns what could not be read.
+/// Writes the events of a process, or of all processes. Returns what could not be read.
 pub fn events(survey: &Survey, process: Option<u32>, out: &mut impl Sink) -> Result<Vec<String>> {
     let wanted = Wanted {
         events: true,
@@ -360,7 +360,7 @@ pub fn events(survey: &Survey, process: Option<u32>, out: &mut impl Sink) -> Res
     Ok(items.damage().iter().map(ToString::to_string).collect())
 }
 
-/// Looks at a process.
+/// Writes the samples of a process.
 pub fn samples(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()> {
     Ok(samples::each(survey, process, |sample, live| {
         let row = SampleRow {
@@ -386,7 +386,7 @@ pub fn samples(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()>
     })?)
 }
 
-/// Blocks of a process.
+/// Writes the blocks of a process.
 pub fn blocks(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()> {
     Ok(blocks::each(survey, process, |life| {
         let row = BlockRow {
@@ -467,7 +467,7 @@ pub fn threads(figures: &summary::Summary) -> impl Iterator<Item = ThreadRow> + 
     })
 }
 
-/// A process's marks.
+/// Writes a process's marks.
 pub fn marks(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()> {
     for mark in marks::of(survey, process)? {
         out.row(&MarkRow {
@@ -481,7 +481,7 @@ pub fn marks(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()> {
     Ok(())
 }
 
-/// A process's stacks; none where it has none.
+/// Writes a process's stacks, if it has any.
 pub fn stacks(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()> {
     let Some(stacks) = stacks::of(survey, process)? else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A page in headless Chromium, which says what it saw.
+//! Loads a page in headless Chromium. The page reports what happened.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Runs before everything else on the page and notes what must not happen.
+/// A script that runs before everything else on the page and records forbidden events.
 const WATCH: &str = "<script>
   window.seen = [];
   addEventListener('error', (e) => seen.push('error: ' + (e.message || e.target.tagName)), true);
@@ -17,8 +17,8 @@ const WATCH: &str = "<script>
     console[level] = (...words) => seen.push(level + ': ' + words.join(' '));
 </script>";
 
-/// Holds the page in a frame of any width (a window of headless Chromium is at least 500 wide) and
-/// writes down what it reports.
+/// Holds the page in a frame of any width (a window of headless Chromium is at least 500 wide) and stores the page's
+/// report.
 fn frame(width: u32) -> String {
     format!(
         "<!doctype html><body><iframe src=\"watched.html\" width=\"{width}\" height=\"900\">\
@@ -31,7 +31,7 @@ fn frame(width: u32) -> String {
     )
 }
 
-/// Chromium, if it is here.
+/// Chromium, if it is installed.
 pub fn browser() -> Option<&'static str> {
     ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
@@ -44,7 +44,7 @@ pub fn browser() -> Option<&'static str> {
         })
 }
 
-/// What the probe of the watched page in a folder found.
+/// The result of the probe on the watched page in a folder.
 pub fn look(browser: &str, folder: &Path, width: u32, dark: bool) -> Value {
     let page = folder.join("frame.html");
     fs::write(&page, frame(width)).unwrap();
@@ -87,10 +87,10 @@ pub fn look(browser: &str, folder: &Path, width: u32, dark: bool) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Writes the page with a watch before everything else and a probe after it.
+/// Writes the page with the watch before everything else and the probe after it.
 pub fn watch(folder: &Path, page: &str, probe: &str) {
     let mut watched = page.replacen("<head>", &format!("<head>{WATCH}"), 1);
-    // The last one: the chart library has one in a text.
+    // Uses the last occurrence: the chart library has another one in a text.
     let end = watched.rfind("</body>").unwrap();
     watched.insert_str(end, probe);
     fs::write(folder.join("watched.html"), watched).unwrap();

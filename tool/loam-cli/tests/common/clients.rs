@@ -1,4 +1,5 @@
-//! Programs of others that open what the tool writes. `make setup` brings them; a test without one says that it was skipped.
+//! Programs of other projects that read the tool's files. `make setup` installs them. Without its program a test
+//! reports that it was skipped.
 #![allow(dead_code)] // each test program uses another part
 
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use super::common::{root, skip};
 
-/// A Python with that module.
+/// A Python that has the module.
 pub fn python(module: &str) -> Option<PathBuf> {
     let own = root().join("build/python/bin/python3");
     let has = |python: &Path| {
@@ -27,7 +28,7 @@ pub fn python(module: &str) -> Option<PathBuf> {
 /// The command line of the Firefox Profiler.
 pub fn firefox_profiler() -> Option<PathBuf> {
     let script = root().join("build/firefox-profiler/dist/profiler-cli.js");
-    // An old node can not run it.
+    // An old version of node can not run it.
     let version = Command::new("node").arg(&script).arg("--version").output();
     if script.is_file() && version.is_ok_and(|out| out.status.success()) {
         return Some(script);

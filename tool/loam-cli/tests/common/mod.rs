@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub mod browser;
 
-/// What a fake workload prints when all is well. `$RATE` is its speed.
+/// The output of a fake workload without errors. `$RATE` is its speed.
 pub const GOOD: &str = r#"
 RATE=${RATE:-1000}
 echo '{"type":"start","workload":"fake","version":1,"seed":1}'
@@ -77,8 +77,8 @@ impl Lab {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Builds a shared object that hands every call on to the C library: an allocator that can be
-    /// told from the system's only by being there.
+    /// Builds an allocator: a shared object that passes every call on to the C library. Only its presence
+    /// distinguishes it from the system's allocator.
     pub fn allocator(&self, name: &str) -> PathBuf {
         let source = self.path("forward.c");
         let library = self.path(&format!("lib{name}.so"));
@@ -97,8 +97,8 @@ impl Lab {
     }
 }
 
-/// Writes a file that can be run. Another process writes it: whoever this one starts at that moment, for a test beside
-/// this one, would have the file open for writing for a while, and what is open for writing can not be run.
+/// Writes an executable file. Another process writes it. If this process did, a child that another test starts at that
+/// moment would hold the file open for writing for a while. A file that is open for writing can not be executed.
 pub fn executable(path: &Path, text: &str) {
     let mut writer = Command::new("install")
         .args(["-m", "755", "/dev/stdin"])
@@ -112,7 +112,7 @@ pub fn executable(path: &Path, text: &str) {
     assert!(writer.wait().unwrap().success(), "{}", path.display());
 }
 
-/// Compiles a C file; the project's own build needs the same compiler.
+/// Compiles a C file with the compiler that the project's own build needs.
 pub fn compile(options: &[&str], source: &Path, product: &Path) {
     let status = Command::new("cc")
         .args(options)
@@ -124,8 +124,8 @@ pub fn compile(options: &[&str], source: &Path, product: &Path) {
     assert!(status.success(), "cc failed on {}", source.display());
 }
 
-/// Says that a test can not run here, and counts it: libtest knows no such outcome, so whoever sums
-/// up (tools/run_tests) reads the file that LOAM_TEST_SKIPS names.
+/// Reports that a test can not run here, and counts it. libtest has no such outcome, so tools/run_tests reads the
+/// count from the file that LOAM_TEST_SKIPS names.
 pub fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
     if let Some(path) = std::env::var_os("LOAM_TEST_SKIPS") {
@@ -134,7 +134,7 @@ pub fn skip(reason: &str) {
     }
 }
 
-/// The replayer, which the build of the library brings; without it a test says that it was skipped.
+/// The replayer, which the build of the library makes. Without it a test reports that it was skipped.
 pub fn replayer() -> Option<PathBuf> {
     let loam = PathBuf::from(env!("CARGO_BIN_EXE_loam"));
     let layout = loam_process::layout::Layout::of_executables([loam]);
@@ -148,7 +148,7 @@ pub fn replayer() -> Option<PathBuf> {
     found
 }
 
-/// Whether replays on the heap can be tested; a test without either says that it was skipped.
+/// Whether replays on the heap can be tested. Without the replayer or the heap, a test reports that it was skipped.
 pub fn can_replay_on_loam() -> bool {
     if library().is_none() {
         skip("the library is not built (`make library`)");
@@ -157,7 +157,7 @@ pub fn can_replay_on_loam() -> bool {
     replayer().is_some()
 }
 
-/// `loam ARGUMENTS` in a folder, to its end.
+/// Runs `loam ARGUMENTS` in a folder to its end.
 pub fn loam_in(folder: &Path, arguments: &[&str]) -> Ran {
     Ran::of(loam().current_dir(folder).args(arguments).output().unwrap())
 }
@@ -173,7 +173,8 @@ pub fn record_orders(folder: &Path, name: &str, options: &[&str]) {
 
 /// The tool, unaffected by the environment of the test run.
 pub fn loam() -> Command {
-    // A shell without job control has what it starts in the background ignore these two, and so would the tool.
+    // A shell without job control makes its background processes ignore these two signals, and the tool would inherit
+    // that.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_loam")]);
     for name in ["LOAM_LIBRARY", "LD_PRELOAD", "NO_COLOR", "CLICOLOR_FORCE"] {
@@ -192,7 +193,7 @@ impl Drop for Running {
     }
 }
 
-/// A program that ends with the test, says `ready`, and answers a line with a line.
+/// A program that ends with the test, prints `ready`, and answers each line with a line.
 pub struct Talker {
     child: Running,
     input: ChildStdin,
@@ -224,7 +225,7 @@ impl Talker {
         line.trim().to_owned()
     }
 
-    /// In one piece: a program may take what comes at once for a line.
+    /// Sends the line in one write: a program may take the bytes of one read for a line.
     pub fn tell(&mut self, what: &str) {
         let line = format!("{what}\n");
         self.input.write_all(line.as_bytes()).unwrap();
@@ -239,7 +240,7 @@ impl Talker {
         self.child.0.id().to_string()
     }
 
-    /// Until it ends by itself.
+    /// Waits until the program ends by itself.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.0.wait().unwrap()
     }
@@ -267,12 +268,12 @@ pub fn export(arguments: &[&str]) -> (Running, String) {
     )
 }
 
-/// What is answered.
+/// The answer to a request.
 pub fn get(address: &str, path: &str, accept: &str) -> String {
     try_get(address, path, accept).unwrap()
 }
 
-/// The same where nobody may answer.
+/// The same, if there may be no server.
 pub fn try_get(address: &str, path: &str, accept: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     write!(
@@ -296,7 +297,7 @@ pub fn library() -> Option<PathBuf> {
     path.canonicalize().ok().filter(|path| path.is_file())
 }
 
-/// A real program on the heap, or none where it has not been built.
+/// A real program on the heap, or none if the heap has not been built.
 pub fn on_loam() -> Option<Running> {
     Some(sleeping(&library()?))
 }
@@ -308,7 +309,7 @@ pub fn sleeping(library: &Path) -> Running {
     Running(child.unwrap())
 }
 
-/// Waits until it is so. The limit only ends what hangs: the machine may be busy for seconds.
+/// Waits until the condition holds. The limit only ends a test that hangs: the machine may be busy for seconds.
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(300);
     while !is_so() {
@@ -317,7 +318,7 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Sends a signal, by its name without SIG; whether there was such a process.
+/// Sends a signal, named without SIG. Returns whether the process existed.
 pub fn signal(name: &str, pid: impl Display) -> bool {
     let status = Command::new("kill")
         .args([format!("-{name}"), pid.to_string()])
@@ -326,7 +327,7 @@ pub fn signal(name: &str, pid: impl Display) -> bool {
     status.unwrap().success()
 }
 
-/// What a command did, as text.
+/// The outcome of a command, as text.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -344,7 +345,7 @@ impl Ran {
     }
 }
 
-/// Status of every counted trial, with its allocator.
+/// Status of every counted trial, with the trial's allocator.
 pub fn statuses(results: &Value) -> Vec<(String, String)> {
     trials(results)
         .map(|trial| {

@@ -1,4 +1,4 @@
-//! Traces of programs that never ran: a seeded simulation writes what a recorder would have written.
+//! Traces of simulated programs: a simulation with a seed writes what a recorder would have written.
 #![allow(dead_code)] // each test program uses another part
 
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ pub struct Program {
     writer: Writer<BufWriter<File>>,
     pub stream: Stream,
     pub time: u64,
-    /// Nanoseconds from event to event.
+    /// Nanoseconds between events.
     pub step: u64,
     random: u64,
     freed: HashMap<u64, Vec<u64>>,
@@ -62,7 +62,7 @@ impl Program {
         Program::record_as(path, &header(), &process())
     }
 
-    /// Another machine's, or another program.
+    /// Records a program of another machine, or another program.
     pub fn record_as(path: &Path, header: &Header, process: &Process) -> Program {
         let out = BufWriter::new(File::create(path).unwrap());
         let mut writer = Writer::new(out, header).unwrap();
@@ -182,7 +182,7 @@ impl Program {
         self.writer.sample(self.stream, sample).unwrap();
     }
 
-    /// Somebody saw so many pages of a live block, now.
+    /// A look finds this many resident pages of a live block, at the present time.
     pub fn saw(&mut self, block: Block, pages: u64) {
         let touch = Touch {
             time: Some(self.time),
@@ -192,7 +192,7 @@ impl Program {
         self.writer.touch(self.stream, touch).unwrap();
     }
 
-    /// A moment that the program names.
+    /// A moment that the program marks.
     pub fn mark(&mut self, name: &str) {
         let mark = Mark {
             time: self.time,
@@ -202,7 +202,7 @@ impl Program {
         self.writer.mark(self.stream, mark).unwrap();
     }
 
-    /// Frames, each called from the one before.
+    /// Adds frames. Each frame is called from the one before it.
     pub fn frames(&mut self, addresses: &[u64]) {
         for (number, address) in addresses.iter().enumerate() {
             let frame = Frame {
@@ -215,7 +215,7 @@ impl Program {
         }
     }
 
-    /// The last event's block was handed out there.
+    /// Sets the stack of the last event's block.
     pub fn stack(&mut self, frame: u64) {
         let stack = Stack {
             event: Some(self.events - 1),
@@ -243,7 +243,7 @@ impl Program {
     }
 }
 
-/// What a simulated program did.
+/// Figures of a simulated program.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {
     pub events: u64,
@@ -253,7 +253,7 @@ pub struct Ran {
     pub peak: u64,
 }
 
-/// Copies a trace, with events and samples changed.
+/// Copies a trace, and changes events and samples.
 pub fn copy(
     from: &Path,
     to: &Path,

@@ -1,4 +1,4 @@
-//! Size classes: what their bins say, each class's figures, and a heap's sums of them.
+//! Size classes: the numbers in their bins, each class's figures, and a heap's sums of them.
 
 use loam_format::counters::directory::Field;
 use loam_format::counters::formula::{Ground, FORMULAS};
@@ -34,7 +34,7 @@ pub fn classes(raw: &Raw) -> Vec<Class> {
     CLASS_TABLES.iter().filter_map(of_table).flatten().collect()
 }
 
-/// Everything that follows from a heap's size classes.
+/// Every figure that follows from a heap's size classes.
 pub fn of_bins(
     raw: &Raw,
     constants: &Constants,
@@ -59,7 +59,7 @@ pub fn of_bins(
         else {
             continue;
         };
-        // Beside its own spans a class has blocks in mixed spans, or in a private heap's first pages.
+        // A class also has blocks in mixed spans, or in a private heap's first pages.
         let elsewhere = match mixed {
             Some(mixed) => mixed.blocks.get(number).copied(),
             None => fields.in_starters.and_then(|field| bin.value(field, 0)),
@@ -127,7 +127,7 @@ impl<'a> BinFields<'a> {
     }
 }
 
-/// A class's bins: one, and more where threads meet.
+/// A class's bins: one, or more if threads meet there.
 struct ClassBins<'a, 'b> {
     bin: &'b Row<'a>,
     fields: &'b BinFields<'a>,
@@ -136,7 +136,7 @@ struct ClassBins<'a, 'b> {
 }
 
 impl<'a> ClassBins<'a, '_> {
-    /// What they have together.
+    /// The sum of a field over the bins.
     fn value(&self, which: fn(&BinFields<'a>) -> Option<&'a Field>) -> Option<u64> {
         let first = self.bin.value(which(self.fields)?, 0)?;
         let Some(field) = self.more_fields.and_then(which) else {
@@ -146,7 +146,7 @@ impl<'a> ClassBins<'a, '_> {
         Some(more.fold(first, u64::saturating_add))
     }
 
-    /// What they have together of a field by its name.
+    /// The sum of a field over the bins, by the field's name.
     fn named(&self, field: &str) -> Option<u64> {
         let more = self.more.iter().filter_map(|row| row.get(field));
         Some(more.fold(self.bin.get(field)?, u64::saturating_add))
@@ -163,7 +163,7 @@ impl<'a> ClassBins<'a, '_> {
     }
 }
 
-/// What its bins say of a class.
+/// A class's numbers in its bins.
 struct BinNumbers {
     spans: u64,
     free: u64,
@@ -189,7 +189,7 @@ impl BinNumbers {
         let spans = bins.value(|fields| fields.spans).unwrap_or(0);
         let free = bins.value(|fields| fields.free_slots).unwrap_or(0);
         let queued = bins.value(|fields| fields.queued);
-        // Of partial spans, neither free nor anybody's. Older libraries have none.
+        // Slots that partial spans lent: they are neither free nor used. Older libraries have none.
         let absent_slots = bins.value(|fields| fields.absent_slots).unwrap_or(0);
         let absent_pages = bins.value(|fields| fields.absent_pages).unwrap_or(0);
         let slots = spans
@@ -222,7 +222,7 @@ impl BinNumbers {
         self.spans > 0 || self.taken.unwrap_or(0) > 0 || self.live > 0
     }
 
-    /// As counters of scope `class`.
+    /// The figures as counters of scope `class`.
     fn figures(&self, raw: &Raw, class: &Class, bins: &ClassBins<'_, '_>) -> ClassFigures {
         let mut occupancy = bins.occupancy();
         let partly = occupancy.iter().copied().fold(0, u64::saturating_add);

@@ -9,7 +9,7 @@ use crate::derive::mixed::Mixed;
 use crate::derive::{sum, total, Constants, Magazines};
 use crate::snapshot::{HeapFigures, Values};
 
-/// What all threads hold of each class. The place behind the last fixed class is that of blocks in mixed spans.
+/// The blocks of each class that all threads hold. The entry after the last fixed class is for blocks in mixed spans.
 fn held_by_class(raw: &Raw, constants: &Constants) -> Vec<u64> {
     let mut sums: Vec<u64> = Vec::new();
     let magazines = Magazines {
@@ -46,7 +46,7 @@ pub fn default_heap(
     let all_mixed = in_mixed.iter().copied().fold(0, u64::saturating_add);
     let fixed = raw.rows("class").map_or(0, Iterator::count);
     let held_mixed = held.get(fixed).copied().unwrap_or(0);
-    // Which classes the blocks of the mixed magazine have is not seen: they are shared out.
+    // The mixed magazine does not show the classes of its blocks, so they are divided among the classes.
     let share = |class: usize| {
         let part = in_mixed.get(class).copied().unwrap_or(0);
         let share = u128::from(held_mixed) * u128::from(part) / u128::from(all_mixed.max(1));
@@ -83,7 +83,7 @@ pub fn default_heap(
     heap
 }
 
-/// The large blocks of all heaps together: as the list's formulas have the process's.
+/// The large blocks of all heaps together, as the list's formulas compute them for the process.
 pub fn large_of_all(raw: &Raw) -> Large {
     let of_process = |id| FORMULAS.of_records(id, raw);
     let (blocks, huge_blocks) = (
@@ -105,14 +105,14 @@ pub fn large_of_all(raw: &Raw) -> Large {
     }
 }
 
-/// A count of live threads' caches and of the ended ones'; 0 where the library has no such field.
+/// A count of all caches, those of live and of ended threads; 0 if the library has no such field.
 pub fn of_caches(raw: &Raw, field: &str) -> u64 {
     let live = total(raw.rows("cache"), field).unwrap_or(0);
     let ended = raw.row("registry").and_then(|row| row.get(field));
     live.saturating_add(ended.unwrap_or(0))
 }
 
-/// The figures of large blocks; not known where a field is missing.
+/// The figures of large blocks; unknown if a field is missing.
 pub struct Large {
     blocks: Option<u64>,
     bytes: Option<u64>,
@@ -121,12 +121,12 @@ pub struct Large {
     requested: Option<u64>,
     /// Bytes of large and huge blocks together.
     all_bytes: Option<u64>,
-    /// Blocks of both.
+    /// Large and huge blocks together.
     all_blocks: Option<u64>,
 }
 
 impl Large {
-    /// Those of a heap of which only the sums are kept.
+    /// The figures of a heap that keeps only sums.
     pub fn of_sums(blocks: Option<u64>, bytes: Option<u64>) -> Large {
         Large {
             blocks,
@@ -139,14 +139,14 @@ impl Large {
         }
     }
 
-    /// What is left when private heaps have theirs.
+    /// The figures without those of private heaps.
     fn without(&self, privates: &[HeapFigures]) -> Large {
         let others = |id: &str| {
             let parts = privates.iter().map(|heap| heap.values.whole(id));
             parts.fold(0, u64::saturating_add)
         };
         let less = |value: Option<u64>, other: u64| value.map(|value| value.saturating_sub(other));
-        // Which of the others' large blocks have a mapping of their own is not kept.
+        // A private heap does not record which of its large blocks have a mapping of their own.
         let is_known = others(ids::LIVE_LARGE_BLOCKS) == 0;
         let known = |value: Option<u64>| value.filter(|_| is_known);
         Large {
@@ -185,7 +185,7 @@ pub fn large(raw: &Raw, values: &mut Values, large: &Large) {
     }
 }
 
-/// Acquisitions of all locks of those tables; of one private heap only its own.
+/// Acquisitions of all locks of those tables. For one private heap, only of its own locks.
 pub fn locks(raw: &Raw, tables: &[&str], parent: Option<usize>, values: &mut Values) {
     for (id, field) in [
         (ids::LOCK_ACQUISITIONS, "lock_acquisitions"),

@@ -2,10 +2,10 @@
 
 use loam_format::counters::raw::Raw;
 
-/// What all shards of mixed spans have together; older libraries have one.
+/// The sums over all shards of mixed spans. Older libraries have one shard.
 #[derive(Default)]
 pub struct Mixed {
-    /// By class.
+    /// Blocks by class.
     pub blocks: Vec<u64>,
     pub spans: u64,
     pub free_granules: u64,

@@ -5,10 +5,10 @@ use loam_format::counters::raw::{Raw, Row};
 
 use crate::snapshot::{HeapFigures, Snapshot};
 
-/// The table that has them: one record, one field a counter.
+/// The table of a peer's figures: one record with one field for each counter.
 pub const TABLE: &str = "peer";
 
-/// What the record says. A counter without a field is not known, and names that this reader does not know are left out.
+/// The figures of the record. A counter without a field is unknown. Names that this reader does not know are left out.
 pub fn snapshot(raw: &Raw, row: &Row<'_>) -> Snapshot {
     let mut snapshot = Snapshot {
         library: raw.directory.library.clone(),

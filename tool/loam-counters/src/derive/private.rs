@@ -1,4 +1,4 @@
-//! Private heaps: their bins, what their threads' caches hold, and their first pages.
+//! Private heaps: their bins, the blocks in their threads' caches, and their first pages.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
                 .set_known(ids::SET_ASIDE_BYTES, row.get("set_aside"));
             heap.values
                 .set_known(ids::PRIVATE_RECORDS_BYTES, row.get("records"));
-            // Own mappings are among them, and what was asked for in them is not kept.
+            // Blocks with a mapping of their own are included. The requested sizes of these blocks are not recorded.
             let blocks = row.get("large_taken").zip(row.get("large_given"));
             let blocks = blocks.map(|(taken, given)| taken.saturating_sub(given));
             let sums = Large::of_sums(blocks, row.get("large_bytes"));
@@ -47,7 +47,7 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
         .collect()
 }
 
-/// What threads' caches hold, by the heap's place and the class.
+/// The blocks in threads' caches, by the heap's place and the class.
 fn held(raw: &Raw, constants: &Constants) -> HashMap<(usize, usize), u64> {
     let owners: Vec<usize> = raw
         .rows("private_cache")
@@ -71,7 +71,7 @@ fn held(raw: &Raw, constants: &Constants) -> HashMap<(usize, usize), u64> {
     cached
 }
 
-/// Adds the pages that hold blocks of several classes: they are spans, and what no block has is free.
+/// Adds the pages that hold blocks of several classes. They count as spans, and their bytes outside of blocks as free.
 fn first_pages(
     constants: &Constants,
     classes: &[Class],
@@ -85,7 +85,7 @@ fn first_pages(
         let blocks = bin.get("in_starters").unwrap_or(0);
         sum.saturating_add(blocks.saturating_mul(class.map_or(0, |class| class.bytes)))
     });
-    // Images of older libraries have mixed runs of one page only.
+    // In images of older libraries, a mixed run has one page only.
     let pages = row.get("mixed_pages").unwrap_or(starters);
     let free = pages
         .saturating_mul(constants.page)

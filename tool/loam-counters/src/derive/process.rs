@@ -1,4 +1,4 @@
-//! Counters of scope `process`, distributions, and where the heap lies.
+//! Counters of scope `process`, distributions, and the address ranges of the heap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use loam_format::counters::raw::Raw;
 use crate::derive::{class_bytes, more_each, sum, times, total, Constants};
 use crate::snapshot::{HeapFigures, Snapshot, Values};
 
-/// Fills in everything that is about the process as a whole.
+/// Fills in the figures of the process as a whole.
 pub fn fill(
     raw: &Raw,
     constants: &Constants,
@@ -34,7 +34,7 @@ pub fn fill(
     places(raw, constants, snapshot);
 }
 
-/// A counter of heaps is the process's by adding up, but for the deepest cache.
+/// The process's counter is the sum over its heaps, except for the deepest cache.
 fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
     for counter in LIST
         .counters
@@ -51,8 +51,8 @@ fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
     }
 }
 
-/// Computes the list's formulas. Of a counter of heaps whose formula for the process is not known
-/// the sum stays.
+/// Computes the list's formulas. If the formula of a counter of heaps yields nothing for the process, the sum over the
+/// heaps stays.
 fn formulas(raw: &Raw, is_sampling: bool, values: &mut Values) {
     for derived in &FORMULAS.process {
         if derived.source == Source::Sampling && !is_sampling {
@@ -121,12 +121,12 @@ impl Lengths {
     }
 }
 
-/// The runs of the look before, and the records that they were counted in.
+/// The runs of the look before, with the records that they were counted in.
 #[derive(Debug, Default)]
 pub struct KnownRuns(Option<(Arc<Copies>, Runs)>);
 
 impl KnownRuns {
-    /// Those of now: counted only if their records were read again.
+    /// The runs of this look. They are counted only if their records were read again.
     fn of(&mut self, raw: &Raw) -> Option<&Runs> {
         let blocks = raw.copies("block")?;
         let is_known = matches!(&self.0, Some((known, _)) if Arc::ptr_eq(known, blocks));
@@ -140,7 +140,7 @@ impl KnownRuns {
 impl Runs {
     fn of(raw: &Raw) -> Option<Runs> {
         let mut runs = Runs::default();
-        // Looked up once: a large heap has very many of these records, most of them full.
+        // The fields are looked up once, because a large heap has very many of these records, most of them full.
         let field = |name| raw.field("block", name);
         let (free, backed, count) = (field("free"), field("backed"), field("free_pages"));
         for row in raw.rows("block")? {

@@ -1,4 +1,4 @@
-//! The figures that rules look at, the same for every heap.
+//! The figures that the rules use, the same for every heap.
 //!
 //! ```text
 //! resident of the heap = live - untouched + cached + between + trimmable + top + the heap's records
@@ -15,13 +15,13 @@ use super::{stall, Kind};
 use crate::view::View;
 use crate::Snapshot;
 
-/// Private memory that no heap holds.
+/// The name of private memory that no heap holds.
 pub const PRIVATE: &str = "private mappings that are not the heap's";
 
 /// What is known of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// What it allocates with, in words.
+    /// The allocator, in words.
     pub allocator: String,
     /// Resident bytes.
     pub resident: u64,
@@ -31,11 +31,11 @@ pub struct Evidence {
     pub lazily_freed: u64,
     /// Resident in huge pages.
     pub huge: u64,
-    /// Resident outside of the heap, by place, the largest first.
+    /// Resident bytes outside of the heap, by place, the largest first.
     pub outside: Vec<(&'static str, u64)>,
-    /// What it may use.
+    /// The limits that it runs under.
     pub limits: Limits,
-    /// Its heap, if that can be read.
+    /// Its heap, or why the heap can not be read.
     pub heap: Result<HeapEvidence, String>,
 }
 
@@ -44,22 +44,22 @@ pub struct Evidence {
 pub struct Arena {
     /// Resident bytes.
     pub resident_bytes: u64,
-    /// In blocks that the program holds.
+    /// Bytes in live blocks.
     pub live_bytes: u64,
     /// Free and resident.
     pub free_bytes: u64,
 }
 
-/// What trimming would do.
+/// The effect of a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Trim {
-    /// Bytes that would go back.
+    /// Bytes that the trim would give back.
     pub bytes: u64,
-    /// How long the call would take, and in glibc hold each arena's lock.
+    /// How long the call would take. In glibc it holds each arena's lock meanwhile.
     pub milliseconds: f64,
 }
 
-/// A heap. Bytes.
+/// The figures of a heap, in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HeapEvidence {
     /// Resident.
@@ -68,50 +68,50 @@ pub struct HeapEvidence {
     /// In blocks that the program holds.
     #[serde(rename = "live_bytes")]
     pub live: u64,
-    /// Of these not resident.
+    /// Live bytes that are not resident.
     #[serde(rename = "untouched_bytes")]
     pub untouched: u64,
-    /// Freed, and kept by threads.
+    /// Freed bytes in threads' caches.
     #[serde(rename = "cached_bytes")]
     pub cached: u64,
-    /// Free between live blocks, in pieces without a whole page.
+    /// Free bytes between live blocks, in pieces without a whole page.
     #[serde(rename = "between_bytes")]
     pub between: u64,
-    /// Resident at the ends of arenas, behind the last block.
+    /// Resident bytes at the ends of arenas, behind the last block.
     #[serde(rename = "top_bytes")]
     pub top: u64,
-    /// The heap's own records.
+    /// Resident bytes of the heap's own records.
     #[serde(rename = "records_bytes")]
     pub records: u64,
     /// Whole free pages that are resident.
     pub trim: Trim,
-    /// Threads' caches or arenas that keep something.
+    /// Number of threads' caches or arenas that keep something.
     pub caches: u64,
-    /// One for each arena; none where the heap has no such parts.
+    /// One entry for each arena; none if the heap has no arenas.
     pub arenas: Vec<Arena>,
-    /// The main arena's longest hole, and what lies behind it.
+    /// The main arena's longest hole, and the blocks behind it.
     #[serde(skip)]
     pub pinned: Option<(u64, Sum)>,
-    /// Blocks by length; none where they are not known.
+    /// Blocks by length; none if they are not known.
     #[serde(skip)]
     pub lengths: Vec<(u64, Sum)>,
-    /// Live bytes that could not be followed.
+    /// Live bytes in blocks that the reader could not follow.
     #[serde(rename = "unread_bytes")]
     pub unread: u64,
-    /// Whether another allocator tells these figures of itself.
+    /// Whether another allocator reports these figures about itself.
     #[serde(skip)]
     pub is_peer: bool,
-    /// What the allocator does not tell.
+    /// Figures that the allocator does not report.
     #[serde(skip)]
     pub untold: Vec<Kind>,
     /// Whether the heap gives pages back by itself.
     pub purges: bool,
-    /// What was left out and why.
+    /// The parts that were left out, and why.
     pub problems: Vec<String>,
 }
 
 impl Evidence {
-    /// Joins what was seen. `glibc`: the heap of a program on glibc's malloc, or why it could not be read.
+    /// Joins the figures of a look. `glibc`: the heap of a program on glibc's malloc, or why it could not be read.
     pub fn of(view: &View, glibc: Option<Result<GlibcHeap, String>>, limits: Limits) -> Evidence {
         let total = view.residence.total();
         let name = |name: String| {
@@ -176,7 +176,7 @@ impl Evidence {
     }
 }
 
-/// Free runs of a Loam heap go back a few at a time. Chosen: half of what the middle of its workloads show.
+/// A Loam heap gives free runs back a few at a time. Chosen: half of the median of its workloads.
 const RUN: u64 = 64 << 10;
 
 fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
@@ -222,7 +222,7 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
     }
 }
 
-/// What another allocator tells of itself. Without what the program holds nothing can be judged.
+/// The figures that another allocator reports about itself. Without its live bytes, nothing can be judged.
 fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
     use crate::account::Share;
     let values = &snapshot.process;
@@ -238,7 +238,7 @@ fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
         );
         return Err(format!("{} tells {told}", snapshot.allocator()));
     };
-    // What the rules look at, and the figures that they need for it.
+    // The subjects of the rules, and the figures that the rules need for them.
     let needs = [
         (Kind::Fragmentation, ids::SPAN_FREE_BYTES),
         (Kind::Caches, ids::CACHED_BYTES),
@@ -248,7 +248,7 @@ fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
     let untold = needs.iter().filter(|(_, id)| values.known(id).is_none());
     let retained = amount(Share::Retained);
     Ok(HeapEvidence {
-        // What it does not count is the program's own, as far as anybody can tell.
+        // Memory that the allocator does not count can not be told from the program's own.
         resident: (view.residence.resident_of(&[Place::Heap, Place::Anonymous]))
             .saturating_sub(amount(Share::Uncounted)),
         live,
@@ -280,7 +280,7 @@ fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
         .for_each(|arena| lengths.join(&arena.lengths));
     let fast = heap.sum(|arena| arena.fast.bytes);
     let whole = heap.sum(|arena| arena.whole_pages);
-    // What is free and no whole page: first what the fast bins keep, then what lies between blocks.
+    // Free memory that is not a whole page: first the bytes in fast bins, then the bytes between blocks.
     let rest = (heap.sum(|arena| arena.holes.bytes) + fast).saturating_sub(whole);
     let tops = |is_main| {
         let those = heap
@@ -289,7 +289,7 @@ fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
             .filter(move |arena| arena.is_main == is_main);
         those.map(|arena| arena.top_resident).sum::<u64>()
     };
-    // malloc_trim() shortens the main arena to a page behind its last block, and leaves the others' ends.
+    // malloc_trim() shortens the main arena to a page behind its last block, and leaves the ends of the other arenas.
     let trimmable = heap.sum(|arena| arena.trimmable) + tops(true).saturating_sub(4096);
     let calls = heap.sum(|arena| arena.trimmable_holes) + 1;
     let freed = heap.sum(|arena| arena.fast.count) + heap.sum(|arena| arena.holes.count);

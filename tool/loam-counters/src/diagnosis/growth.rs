@@ -1,8 +1,9 @@
-//! Whether something grows, by several looks.
+//! Decides from several looks whether memory grows.
 //!
-//! Programs breathe: what they hold rises and falls with their work, and a look may fall anywhere in a breath. So the looks
-//! are cut into windows and the least of each window is compared: a leak raises the floor. The windows' floors must rise
-//! nearly always (Kendall's tau, M. G. Kendall, "A New Measure of Rank Correlation", 1938), and by enough.
+//! A program's memory rises and falls with its work, and a look may fall anywhere in such a cycle. So the looks are
+//! divided into windows, and the smallest values of the windows (their floors) are compared: a leak raises the floor.
+//! The floors must rise nearly always (Kendall's tau, M. G. Kendall, "A New Measure of Rank Correlation", 1938), and
+//! by enough.
 
 use std::time::Duration;
 
@@ -10,13 +11,14 @@ use loam_process::glibc::Sum;
 
 use super::Evidence;
 
-/// Windows that the looks are cut into.
+/// The number of windows.
 const WINDOWS: usize = 6;
-/// With few looks a window's least is chance. Chosen: at half of the time at its least, one window in a thousand misses it.
+/// Looks in a window. With few looks, a window's smallest value is chance. Chosen: if memory is at its floor half of
+/// the time, one window in a thousand misses it.
 const LOOKS_A_WINDOW: usize = 10;
-/// Of the 15 pairs of windows so many must rise. Chosen: by chance 13 of 15 rise in 0.8 % of all orders.
+/// Of the 15 pairs of windows, this many must rise. Chosen: by chance 13 of 15 rise in 0.8 % of all orders.
 const RISING_PAIRS: usize = 13;
-/// Growth of less than this is no leak that a short watch can tell: bytes, and a share of what is held.
+/// A smaller growth is no leak that a short watch can detect: in bytes, and as a share of the memory that is held.
 const LEAST_BYTES: u64 = 512 << 10;
 const LEAST_SHARE: f64 = 0.005;
 
@@ -35,20 +37,20 @@ pub struct Growth {
     looks: Vec<Look>,
 }
 
-/// How something grows.
+/// The growth of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rise {
-    /// From the first window's floor to the last one's.
+    /// Bytes from the first window's floor to the last one's.
     pub bytes: u64,
     /// Bytes per second.
     pub rate: f64,
 }
 
 impl Growth {
-    /// So many looks are enough to judge.
+    /// The number of looks that suffices to judge.
     pub const ENOUGH: usize = LOOKS_A_WINDOW * WINDOWS;
 
-    /// Adds a look, so long after the first one.
+    /// Adds a look at a time since the first look.
     pub fn add(&mut self, at: Duration, evidence: &Evidence) {
         let heap = evidence.heap.as_ref().ok();
         self.looks.push(Look {
@@ -59,34 +61,34 @@ impl Growth {
         });
     }
 
-    /// How long it was.
+    /// The duration of the watch.
     pub fn duration(&self) -> Duration {
         self.looks.last().map_or(Duration::ZERO, |look| look.at)
     }
 
-    /// How many looks there were.
+    /// The number of looks.
     pub fn count(&self) -> usize {
         self.looks.len()
     }
 
-    /// Whether there are looks enough to judge.
+    /// Whether there are enough looks to judge.
     pub fn is_enough(&self) -> bool {
         self.looks.len() >= Growth::ENOUGH
     }
 
-    /// How what the program holds grows.
+    /// The growth of live bytes.
     pub fn live(&self) -> Option<Rise> {
         let series: Option<Vec<u64>> = self.looks.iter().map(|look| look.live).collect();
         self.rise(&series?)
     }
 
-    /// How memory outside of the heap grows.
+    /// The growth of memory outside of the heap.
     pub fn outside(&self) -> Option<Rise> {
         let series: Vec<u64> = self.looks.iter().map(|look| look.outside).collect();
         self.rise(&series)
     }
 
-    /// The sizes of blocks that grew most, and by how many bytes, the most first.
+    /// The sizes of blocks that grew most, with the bytes, the largest growth first.
     pub fn sizes(&self) -> Vec<(u64, u64)> {
         let (Some(first), Some(last)) = (self.looks.first(), self.looks.last()) else {
             return Vec::new();
@@ -153,29 +155,29 @@ mod tests {
             (90.0 * 1024.0..115.0 * 1024.0).contains(&steady.rate),
             "{steady:?}"
         );
-        // Rises and falls by half.
+        // It rises and falls by half.
         assert_eq!(
             growth((0..96).map(|at| 20_000 + 10_000 * (at % 4))).live(),
             None
         );
-        // Breathes, and its floor rises.
+        // It rises and falls, and its floor rises.
         assert!(
             growth((0..96).map(|at| 20_000 + 10_000 * (at % 4) + 50 * at))
                 .live()
                 .is_some()
         );
-        // In bursts.
+        // It grows in bursts.
         assert!(growth((0..96).map(|at| 20_000 + 2000 * (at / 8)))
             .live()
             .is_some());
-        // Has grown once, and stays.
+        // It grew once and stays.
         assert_eq!(
             growth((0..96).map(|at| 20_000 + 5000 * u64::from(at > 6))).live(),
             None
         );
-        // Falls.
+        // It falls.
         assert_eq!(growth((0..96).map(|at| 90_000 - 500 * at)).live(), None);
-        // Too few looks, and too little growth.
+        // There are too few looks, or the growth is too small.
         assert_eq!(growth((0..59).map(|at| 20_000 + 5000 * at)).live(), None);
         assert_eq!(growth((0..96).map(|at| 20_000 + at)).live(), None);
     }

@@ -1,13 +1,13 @@
-//! What is wrong with a process's memory, how that shows, what to do, and what it would bring.
+//! Finds out what is wrong with a process's memory: the evidence, the remedy, and what the remedy would save.
 //!
 //! ```text
 //! View (mappings, counters) + glibc's heap + limits --> Evidence --.
 //! the same again and again -----------------------> Growth --------+--> rules --> Diagnosis
 //! ```
 //!
-//! A rule looks at a share *and* at bytes, so that neither a tiny program nor a tiny share is called sick. A finding is a
-//! *fault* or a *note*: memory that lies outside of the heap, or that the kernel takes back by itself, explains a figure and
-//! makes no program sick.
+//! A rule looks at a share *and* at bytes, so that neither a tiny program nor a tiny share counts as sick. A finding
+//! is a *fault* or a *note*. A note explains a figure and makes no program sick: for instance memory outside of the
+//! heap, or memory that the kernel takes back by itself.
 
 pub mod evidence;
 pub mod growth;
@@ -21,40 +21,40 @@ use serde::Serialize;
 pub use evidence::{Evidence, HeapEvidence};
 pub use growth::Growth;
 
-/// What a rule looks for.
+/// The subject of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// What the program holds grows and grows.
+    /// The program's live memory grows steadily.
     Leak,
-    /// Memory outside of the heap grows and grows.
+    /// Memory outside of the heap grows steadily.
     GrowthOutside,
-    /// Free space between live blocks that no page can be taken from.
+    /// Free space between live blocks, in pieces without a whole page.
     Fragmentation,
-    /// A few blocks at its end keep a heap from getting shorter.
+    /// A few blocks at the end of a heap keep it from shrinking.
     PinnedTop,
     /// Whole free pages that the heap keeps.
     KeptForReuse,
     /// Free memory in more arenas than there are cores.
     Arenas,
-    /// Freed blocks that threads keep for themselves.
+    /// Freed blocks that threads keep in their caches.
     Caches,
-    /// Huge pages that reach over memory which is not in use.
+    /// Huge pages that cover unused memory.
     HugePageSlack,
     /// The control group's limit is near.
     MemoryLimit,
-    /// More is swapped out than is good.
+    /// A harmful amount of memory is swapped out.
     Swapped,
-    /// Freed already; the kernel takes it when it needs it.
+    /// Memory that was freed already; the kernel takes it when it needs it.
     LazilyFreed,
-    /// Held by the program and never written to.
+    /// Live memory that the program never wrote to.
     Untouched,
-    /// Most memory is not the heap's.
+    /// Most memory lies outside of the heap.
     OutsideHeap,
 }
 
 impl Kind {
-    /// Every kind, in the order of the list of what was ruled out.
+    /// Every kind, in the order in which the answer lists what was ruled out.
     pub const ALL: [Kind; 13] = [
         Kind::Leak,
         Kind::GrowthOutside,
@@ -71,7 +71,7 @@ impl Kind {
         Kind::OutsideHeap,
     ];
 
-    /// What people call it.
+    /// The name for people.
     pub fn title(self) -> &'static str {
         match self {
             Kind::Leak => "growth of what the program holds",
@@ -90,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// Whether it makes a program sick, or only explains a figure.
+    /// Whether the kind is a fault; otherwise it only explains a figure.
     pub fn is_fault(self) -> bool {
         !matches!(
             self,
@@ -99,33 +99,33 @@ impl Kind {
     }
 }
 
-/// Something that a rule found.
+/// The finding of a rule.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// What.
+    /// The kind.
     pub kind: Kind,
     /// Whether it makes the program sick.
     pub is_fault: bool,
-    /// In plain words.
+    /// The verdict in plain words.
     pub verdict: String,
     /// The figures behind it.
     pub evidence: Vec<String>,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
-    /// What that would bring, in bytes; none where that can not be known.
+    /// Bytes that the remedy would save; none if that can not be known.
     pub gain_bytes: Option<u64>,
-    /// The bytes that it is about: what findings are ordered by.
+    /// The bytes of the finding. Findings are ordered by them.
     pub bytes: u64,
 }
 
 /// A rule that found nothing, or could not look.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RuledOut {
-    /// What.
+    /// The kind.
     pub kind: Kind,
-    /// The figure that says so, or why nothing was seen.
+    /// The figure that shows it, or the reason why the rule could not look.
     pub why: String,
-    /// False: nothing was seen, so it may be there.
+    /// False: the rule could not look, so the fault may exist.
     pub was_looked_at: bool,
 }
 
@@ -134,12 +134,12 @@ pub struct RuledOut {
 pub struct Diagnosis {
     /// Faults first, the largest first.
     pub findings: Vec<Finding>,
-    /// What was not found.
+    /// The kinds that were not found.
     pub ruled_out: Vec<RuledOut>,
 }
 
 impl Diagnosis {
-    /// Judges. `growth`: what several looks showed, if there were several.
+    /// Judges the evidence. `growth`: the looks of a watch, if there was one.
     pub fn of(evidence: &Evidence, growth: Option<&Growth>) -> Diagnosis {
         let mut findings = Vec::new();
         let mut ruled_out = Vec::new();

@@ -1,4 +1,4 @@
-//! The rules, one function each: a finding, or why there is none.
+//! The rules, one function each. A rule returns a finding, or the reason why there is none.
 
 use loam_format::units::bytes;
 use loam_format::words;
@@ -9,17 +9,17 @@ use super::{Finding, Kind, RuledOut};
 
 /// A share of the resident memory worth acting on. Chosen: what a new allocator or a setting commonly saves.
 const SHARE: f64 = 0.25;
-/// Less than this is not worth a person's time. Chosen: about what a small program needs in all.
+/// An amount below this is not worth a person's time. Chosen: about what a small program needs in all.
 const BYTES: u64 = 8 << 20;
-/// The last blocks of a heap are few if they are less than this share of what they keep.
+/// The last blocks of a heap are few if they are less than this share of the memory that they keep.
 const FEW: f64 = 0.05;
-/// So near to its limit a group is in danger.
+/// A group is in danger if it uses this share of its limit.
 const NEAR_LIMIT: f64 = 0.9;
-/// So many arenas are too many: at least, and for each core. glibc makes up to 8 a core, and with half of them threads rarely
-/// meet at a lock.
+/// A program has too many arenas if it reaches both this number and the number for each core. glibc makes up to 8 a
+/// core, and with half of them threads rarely meet at a lock.
 const MANY_ARENAS: usize = 8;
 const ARENAS_A_CORE: usize = 4;
-/// A hundred blocks of one size say more than one.
+/// How many of the block sizes that grew most a finding names.
 const SIZES_NAMED: usize = 3;
 
 type Answer = Result<Finding, RuledOut>;
@@ -96,7 +96,7 @@ fn show(amount: u64) -> String {
     bytes(amount as f64)
 }
 
-/// Whether it is worth acting on.
+/// Whether the amount is worth acting on.
 fn matters(amount: u64, evidence: &Evidence) -> bool {
     amount >= BYTES && share(amount, evidence.resident) >= SHARE
 }
@@ -142,7 +142,7 @@ fn finding(
 
 // ---- What several looks show ----------------------------------------------------------------------
 
-/// The growth, or why it can not be judged.
+/// The growth, or the reason why it can not be judged.
 fn watched(
     kind: Kind,
     growth: Option<&Growth>,
@@ -282,7 +282,7 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     if !matters(heap.trim.bytes, evidence) {
         return Err(little(Kind::KeptForReuse, heap.trim.bytes, evidence));
     }
-    // The more telling rules speak.
+    // More specific rules take precedence.
     if huge_page_slack(evidence, heap).is_ok() {
         return Err(out(Kind::KeptForReuse, "named above"));
     }
@@ -420,8 +420,8 @@ fn untouched(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
 
 // ---- What the system shows ------------------------------------------------------------------------
 
-/// Resident bytes that hold no block, in a heap that lies in huge pages: behind the last blocks, and where it is mostly of
-/// huge pages its free ones, too, which go and come back two MiB at a time.
+/// Resident bytes without a block, in a heap in huge pages: those behind the last blocks. If the heap is mostly in
+/// huge pages, its free pages count too, because they go and come back two MiB at a time.
 fn slack(evidence: &Evidence, heap: &HeapEvidence) -> u64 {
     let is_huge = evidence.huge >= heap.resident / 2;
     let free = if is_huge { heap.trim.bytes } else { 0 };

@@ -1,13 +1,13 @@
-//! How long a trim takes: what this machine needs to take pages away, measured here and now.
+//! How long a trim takes. It measures, on this machine and now, how long the system takes to remove pages.
 //!
-//! `malloc_trim` holds the arena's lock while it asks the kernel, hole by hole, to take pages. So its time is that of the
-//! calls, that of the pages, and that of the free chunks which it looks at on the way.
+//! `malloc_trim` holds the arena's lock while it asks the kernel, hole by hole, to take pages. So its time is the sum
+//! of three parts: the calls, the pages, and the free chunks that it visits on the way.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Nanoseconds for each of the parts.
+/// Nanoseconds for a page and for a call.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     page: f64,
@@ -15,17 +15,17 @@ struct Cost {
 }
 
 const PAGE: usize = 4096;
-/// Pages of the trial mapping, and how many small ones are tried. Chosen: ten milliseconds altogether.
+/// Pages of the test mapping, and how many mappings of one page are tested. Chosen: ten milliseconds in all.
 const PAGES: usize = 4096;
 const CALLS: usize = 256;
-/// What a trim does for each free chunk, and for each place where it comes to a new hole: there it misses the caches.
-/// Measured with tests/doctor/truth.c in ten shapes on one machine: within 0.5 to 2 of what the call took.
+/// Nanoseconds for each free chunk, and for each new hole, where a trim misses the caches. Measured with
+/// tests/doctor/truth.c in ten shapes on one machine: within 0.5 to 2 of the time of the call.
 const CHUNK: f64 = 22.0;
 const HOLE: f64 = 130.0;
 /// An allocation of this size is a mapping of its own in every allocator.
 const MAPPED: usize = 1 << 26;
 
-/// What a trim of so many bytes takes, in so many calls, with so many free chunks in so many holes on the way.
+/// Milliseconds of a trim of `bytes` in `calls` calls, which visits this many free chunks in this many holes.
 pub fn milliseconds(bytes: u64, calls: u64, chunks: u64, holes: u64) -> f64 {
     static COST: OnceLock<Cost> = OnceLock::new();
     let cost = COST.get_or_init(measure);

@@ -73,7 +73,7 @@ fn a_heap_that_is_full_of_live_blocks_is_healthy() {
     assert_eq!(with(|_| {}), []);
     let all = Diagnosis::of(&healthy(), None);
     assert!(!all.is_sick());
-    // One look can not see growth, and does not claim to.
+    // One look can not show growth, and the rule does not claim to have looked.
     let unseen: Vec<Kind> = all
         .ruled_out
         .iter()
@@ -201,7 +201,8 @@ fn what_a_peer_does_not_tell_is_not_looked_at() {
     assert!(!caches.unwrap().was_looked_at);
 }
 
-/// A program with that trouble and no other, and what a watch saw of it. A new kind does not compile without one.
+/// A program with one fault, and the looks of a watch. The match makes a new kind without such a program a compile
+/// error.
 fn sick_of(kind: Kind) -> (Evidence, Option<Growth>) {
     let mut evidence = healthy();
     let heap = evidence.heap.as_mut().unwrap();

@@ -1,4 +1,4 @@
-//! Tables under the lock of another one's record: at one moment, or kept from the look before.
+//! Tables under the lock of another table's record. They are read at one moment, or kept from the look before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use loam_process::budget::Budget;
 use crate::reader::Reader;
 use crate::settle::{gather, Seal, Settle, Trial};
 
-/// Times that a group of tables is looked for anew because it changed its shape meanwhile.
+/// How often a group of tables is located again because it changed meanwhile.
 const SHAPES: u32 = 4;
-/// A group is read again after so long, whatever it costs.
+/// A group that is older than this is read again, at any cost.
 const OLDEST: Duration = Duration::from_secs(10);
 
-/// What a second reading of a group found.
+/// The result of reading a group a second time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// It lies where the first one found it.
+    /// The group lies where the first reading found it.
     Same,
-    /// It does not.
+    /// The group has changed.
     Changed,
-    /// The lock was never free for so long.
+    /// The lock was not free during any try.
     Busy,
 }
 
 impl<M: Memory> Reader<'_, M> {
-    /// A group of a process that is watched: that of the look before, if nobody had the lock since, or
-    /// if reading it again would cost too much.
+    /// Reads a group of a watched process. The group of the look before is kept if no thread has taken the lock since,
+    /// or if reading it again would cost too much.
     pub(super) fn group_again(
         &mut self,
         head: usize,
@@ -75,8 +75,8 @@ impl<M: Memory> Reader<'_, M> {
         result
     }
 
-    /// Reads tables under the lock of the head's record. What leads from record to record is read at
-    /// one moment together with that record, the long table behind it part by part.
+    /// Reads tables under the lock of the head's record. The pointers between records are read at one moment together
+    /// with that record; the long table behind them is read part by part.
     pub(super) fn group(&mut self, head: usize, others: &[usize]) -> Result<(), ReadError> {
         let table = &self.directory.tables[head];
         let (Some((&last, between)), Some(seal)) = (others.split_last(), Seal::of(table)) else {
@@ -87,7 +87,7 @@ impl<M: Memory> Reader<'_, M> {
         let mut long = Copies::default();
         for _ in 0..SHAPES {
             self.lost.truncate(lost);
-            // Where everything lies, as it seems; and then the same at one moment.
+            // The first reading finds where the records seem to lie. The second one reads them at one moment.
             for place in between {
                 self.single(*place)?;
             }
@@ -128,7 +128,7 @@ impl<M: Memory> Reader<'_, M> {
         Ok(())
     }
 
-    /// The words outside records that lead to the records of tables.
+    /// The words outside records that point to the records of tables.
     fn ways(&self, places: &[usize]) -> Vec<Spot> {
         let mut ways = Vec::new();
         let mut add = |address, length| {
@@ -156,8 +156,8 @@ impl<M: Memory> Reader<'_, M> {
         ways
     }
 
-    /// Reads once more, at one moment, the head's record, the tables between it and the long one, and
-    /// what led there. They are taken if that is possible and they still lie where they did.
+    /// Reads the head's record, the tables between it and the long one, and the pointers to them once more, at one
+    /// moment. The copies are kept if this succeeds and the records lie where they did.
     fn together(
         &mut self,
         head: usize,
@@ -203,7 +203,7 @@ impl<M: Memory> Reader<'_, M> {
             for (place, copies, _) in parts {
                 self.tables[place] = Some(Arc::new(copies));
             }
-            // Children lie where their parents say.
+            // Children must lie where their parents say.
             for place in between {
                 let table = &self.directory.tables[*place];
                 let lies_so = table.kind == Kind::List

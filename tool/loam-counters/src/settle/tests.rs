@@ -1,4 +1,4 @@
-//! Copies of records that somebody writes to between any two pieces.
+//! Copies of records, while their owner writes between any two pieces.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use loam_format::counters::directory::{Field, Kind};
 
 use super::*;
 
-/// Memory whose owner does something before each piece is read.
+/// Memory with an owner that acts before each piece is read.
 struct Busy<F> {
     bytes: RefCell<Vec<u8>>,
     owner: RefCell<F>,
@@ -15,7 +15,8 @@ struct Busy<F> {
 
 const START: u64 = 0x1000;
 
-/// As many tries as for one look, however slow the machine is: what is tested is the order of steps.
+/// As many tries as for one look, without a limit of time: the tests are about the order of steps, not about the speed
+/// of the machine.
 const UNHURRIED: Patience = Patience {
     tries: 64,
     time: Duration::from_secs(3600),
@@ -84,8 +85,8 @@ fn word(copies: &Copies, table: &Table, record: usize, word: usize) -> u64 {
     u64::from_le_bytes(bytes[8 * word..8 * word + 8].try_into().unwrap())
 }
 
-/// What an owner does with the record at a word: takes the lock, counts, writes one, writes the other
-/// and frees it; one step at a time.
+/// The owner's steps at a record's first word: takes the lock, counts, writes one word, writes the other, frees the
+/// lock; one step for each call.
 fn step(bytes: &mut [u8], first: usize, step: usize) {
     let round = 1 + step as u64 / 5;
     match step % 5 {
@@ -99,7 +100,7 @@ fn step(bytes: &mut [u8], first: usize, step: usize) {
 
 #[test]
 fn a_copy_that_is_taken_is_of_one_moment_whenever_the_owner_writes() {
-    // The owner goes `pace` steps between pieces, and stops after `writes` of them.
+    // The owner makes `pace` steps between pieces, and stops after `writes` of them.
     for pace in 1..7 {
         for writes in 0..40 {
             let mut done = 0;
@@ -122,7 +123,7 @@ fn a_copy_that_is_taken_is_of_one_moment_whenever_the_owner_writes() {
                 );
                 assert_eq!(word(&copies, &table, 0, 0), 0);
             }
-            // Whoever stops and leaves the lock free is read.
+            // If the owner stops and leaves the lock free, the record is read.
             assert_eq!(settled, writes % 5 == 0, "{pace} {writes}");
         }
     }
@@ -145,7 +146,7 @@ fn only_the_record_that_is_written_to_all_the_time_is_torn() {
 
 #[test]
 fn what_stands_under_another_lock_is_of_one_moment_between_two_looks_at_it() {
-    // The lock is the first record's; the owner writes the words of the second under it.
+    // The lock is in the first record. The owner writes the words of the second record under it.
     let mut settled_count = 0;
     for pace in 1..7 {
         for writes in 0..60 {
@@ -165,7 +166,7 @@ fn what_stands_under_another_lock_is_of_one_moment_between_two_looks_at_it() {
             });
             let head = table(Some(0));
             let seal = Seal::of(&head).unwrap();
-            // Two pieces, so that the owner goes on between them.
+            // Two pieces, so that the owner acts between them.
             let mut inner = table(None);
             inner.ranges = vec![(16, 24), (24, 32)];
             let mut copies = Copies::plan(&inner, &[(START + 32, 0, 0)]);

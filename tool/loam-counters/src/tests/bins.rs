@@ -1,4 +1,4 @@
-//! Classes whose spans lie in several bins, or are partial.
+//! Classes with spans in several bins, or with partial spans.
 use super::*;
 
 #[test]
@@ -25,7 +25,7 @@ fn a_class_has_what_all_its_bins_have() {
             ("taken", 56),
         ],
     );
-    // Two more each: of class 0, of class 100, of class 2000.
+    // Two more bins each for class 0, class 100 and class 2000.
     let mut words = vec![0; 16];
     words.extend([0, 7, 1, 1, 10, 1, 0, 31]);
     words.extend([0, 0, 0, 0, 0, 0, 0, 0]);
@@ -35,7 +35,7 @@ fn a_class_has_what_all_its_bins_have() {
     let found = read(&process);
     let alone = read(&self::process());
     let more = |id| found.process.whole(id) - alone.process.whole(id);
-    // Of class 100 a span with 30 slots out, one of which is queued; of class 2000 an empty one.
+    // Class 100 has a span with 30 slots in use, one of them queued. Class 2000 has an empty span.
     assert_eq!(more("live_small_bytes"), 29 * 100);
     assert_eq!(more("cached_blocks"), 1);
     assert_eq!(more("spans"), 2);
@@ -71,7 +71,8 @@ fn absent_slots_of_partial_spans_are_nobodys() {
             ("absent_pages", 48),
         ],
     );
-    // Of class 2000 a span of two pages, of which the second one and two of its four slots are absent, and one is free.
+    // Class 2000 has a span of two pages. The second page and two of the span's four slots are absent, and one slot is
+    // free.
     let mut words = vec![0; 16];
     words.extend([0, 0, 0, 1, 1, 2, 1, 0]);
     process.words(0x22800, &words);

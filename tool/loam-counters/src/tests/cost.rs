@@ -1,4 +1,4 @@
-//! What a look at a small program costs, in what is copied: a time would be the machine's.
+//! The cost of a look at a small program, in copied bytes: a time would depend on the machine.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -8,7 +8,7 @@ use loam_format::memory::{Memory, Piece, ReadError};
 
 use crate::Watch;
 
-/// Memory that counts what is asked of it.
+/// Memory that counts the requested bytes.
 struct Counted {
     image: Image,
     calls: Cell<u64>,
@@ -16,7 +16,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// A process has bytes between the pieces of its image too.
+    /// A process also has bytes between the pieces of its image.
     fn fill(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         const WORD: usize = 8;
         if self.image.read(address, buffer).is_err() {
@@ -55,7 +55,7 @@ impl Memory for Counted {
 
 #[test]
 fn a_second_look_at_a_small_program_is_few_calls_and_few_bytes() {
-    // Half a megabyte of it are bins that no thread of it ever needed.
+    // Half a megabyte of the image are bins that no thread ever needed.
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/golden/split.image");
     let memory = Counted {
         image: crate::image::open(&path).unwrap(),

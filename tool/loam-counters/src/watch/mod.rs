@@ -1,7 +1,7 @@
-//! Many processes, looked at again and again: what `top` and `export` share.
+//! Looks at many processes repeatedly. `top` and `export` share this code.
 //!
-//! `sampler` finds processes and reads them, each tick as cheaply as may be; `rates` compares two
-//! ticks. A process that ends, refuses or confuses costs its own row and nothing else.
+//! `sampler` finds processes and reads them, each tick at as little cost as possible; `rates` compares two ticks. A
+//! process that ends, refuses or misleads the reader loses only its own row.
 
 pub mod rates;
 pub mod sampler;

@@ -1,13 +1,13 @@
-//! What happened between two ticks.
+//! Computes what happened between two ticks.
 
 use loam_format::counters::ids;
 
 use crate::snapshot::Values;
 use crate::watch::sampler::Sample;
 
-/// How often something happened, a second, between two samples of one process; none where it is not
-/// known in both, or where no time passed. A counter that went back (the process began anew, or one
-/// of two readings was torn) counts as nothing.
+/// How often something happened per second, between two samples of one process. None if one of the counts is unknown
+/// or no time passed. A counter that went back (the process began anew, or one of two readings was torn) counts as
+/// nothing.
 pub fn per_second(
     before: &Sample,
     now: &Sample,
@@ -20,13 +20,13 @@ pub fn per_second(
     Some((of(now)? - of(before)?).max(0.0) / seconds)
 }
 
-/// The same of a counter of the process.
+/// The same for a counter of the process.
 pub fn of_counter(before: &Sample, now: &Sample, id: &str) -> Option<f64> {
     per_second(before, now, |sample| sample.snapshot()?.process.real(id))
 }
 
-/// The share of allocations that threads' caches served between two samples. Exact while the program
-/// samples; without, a lower bound ([`allocs_of_caches()`]).
+/// The share of allocations that threads' caches served between two samples. It is exact while the program samples,
+/// and a lower bound otherwise ([`allocs_of_caches()`]).
 pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
     let grown = |id: &str| of_counter(before, now, id);
     let allocs = |sample: &Sample| allocs_of_caches(&sample.snapshot()?.process);
@@ -44,30 +44,31 @@ pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
     })
 }
 
-/// Of so many allocations; none where there were none.
+/// The share of hits among `all` allocations; none if there were none.
 pub fn share_of_hits(all: f64, misses: f64) -> Option<f64> {
     (all > 0.0).then(|| (1.0 - misses / all).max(0.0))
 }
 
-/// Allocations that threads' caches saw, hits and misses, since the start, without sampling: what came to them, freed or from
-/// spans, and neither went home nor is there now. At least: frees to caches of private heaps are not counted, and a live block
-/// whose span becomes mixed counts as one that went home.
+/// Allocations that threads' caches saw since the start, hits and misses, computed without sampling. They are the
+/// blocks that came to the caches, freed or from spans, and that neither went back to spans nor are in the caches now.
+/// The figure is a lower bound: frees to caches of private heaps are not counted, and a live block whose span becomes
+/// mixed counts as one that went back.
 pub fn allocs_of_caches(values: &Values) -> Option<f64> {
     let known = |id: &str| values.real(id);
     let came = known(ids::CACHE_FREES)? + known(ids::REFILLED_BLOCKS)?;
     Some((came - known(ids::RETURNED_BLOCKS)? - known(ids::CACHED_BLOCKS)?).max(0.0))
 }
 
-/// How often a cache served.
+/// How often caches served allocations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HitRate {
     /// From 0 to 1.
     pub share: f64,
-    /// Otherwise at least so often.
+    /// Whether the share is exact; otherwise it is a lower bound.
     pub is_exact: bool,
 }
 
-/// The share of what a heap has backed that is free: fragmentation as the Windows Heap object has it.
+/// The free share of the heap's backed bytes: the Windows Heap object defines fragmentation this way.
 pub fn fragmentation(values: &Values) -> Option<f64> {
     values.real(ids::FREE_RATIO)
 }

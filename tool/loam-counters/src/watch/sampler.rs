@@ -1,17 +1,16 @@
-//! Finding the processes that are on Loam, and reading their counters, tick by tick.
+//! Finds the processes that are on Loam, and reads their counters, tick by tick.
 //!
-//! A tick may come ten times a second, so each costs as little as may be. What a tick needs of a process
-//! that is known is two files that stay open and a few copies of its memory. Which processes there are is
-//! found out anew once a second, or more rarely if the ticks are; and what of a heap is dear when that is
-//! worth it (`crate::Watch`).
+//! A tick may come ten times a second, so each must cost little. For a known process, a tick needs two files that stay
+//! open and a few copies of its memory. The list of processes is read again once a second, or more rarely if the ticks
+//! are rarer. Costly data of a heap is read when it is worth its cost (`crate::Watch`).
 //!
 //! ```text
 //!  tick    list of processes (never waits) --> jobs, the known ones first --> samples
 //!  worker  identify, locate, read: all that a process can hold up (`loam_process::apart`)
 //! ```
 //!
-//! A process that holds up the look is not waited for for longer than a second, and not looked at again
-//! until it lets go. Its sample says what was waited for.
+//! A process that holds up the look delays it by a second at most, and is not looked at again until it lets go. Its
+//! sample says what the look waited for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,23 +29,23 @@ use loam_process::{choose, mappings};
 
 use crate::{locate, CountersError, Snapshot, Watch};
 
-/// Who is watched.
+/// Which processes are watched.
 #[derive(Debug, Clone)]
 pub enum Interest {
-    /// Every process on Loam, if it has the name where there is a pattern.
+    /// Every process on Loam; with a pattern, only those with a matching name.
     OnLoam(Option<Regex>),
-    /// These, on Loam or not, and nobody else.
+    /// These processes only, on Loam or not.
     Only(Vec<ProcessKey>),
 }
 
-/// What is known of a process at a tick.
+/// The figures of a process at a tick.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// Who it is.
+    /// Which process it is.
     pub identity: Identity,
     /// The system's figures.
     pub outline: Outline,
-    /// The heap's; none where the process is not on Loam.
+    /// The heap's figures; none if the process is not on Loam.
     pub counters: Result<Option<Snapshot>, CountersError>,
     /// When it was read.
     pub at: Instant,
@@ -59,35 +58,35 @@ impl Sample {
     }
 }
 
-/// One look at everybody.
+/// One look at all processes.
 #[derive(Debug, Clone, Default)]
 pub struct Tick {
-    /// Who was found, by number.
+    /// The processes that were found, by number.
     pub samples: Vec<Sample>,
-    /// Processes that may not be looked into, and so may be on Loam or not.
+    /// Number of processes that may not be looked into. They may be on Loam or not.
     pub refused: usize,
 }
 
-/// What is known about where a process's counters are.
+/// What is known about the place of a process's counters.
 #[derive(Debug, Clone)]
 enum Place {
-    /// Nobody has looked yet.
+    /// The process was not looked at yet.
     Unknown,
-    /// There.
+    /// The counters are at this address.
     At(u64),
-    /// It is on Loam and may not be read.
+    /// The process is on Loam, but its counters may not be read.
     Refused(CountersError),
-    /// Not on Loam when it was last looked at.
+    /// The process was not on Loam at the last look.
     None(Instant),
-    /// Nobody lets us know.
+    /// The system does not allow a look at the process.
     Hidden(Instant),
 }
 
-/// A program may load the library later than it starts.
+/// Time until the next look at a process that is not on Loam: a program may load the library after its start.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// The list of processes, and what they are called, is at most so old.
+/// The list of processes and their names is at most this old.
 const OLDEST: Duration = Duration::from_secs(1);
-/// Processes whose files stay open; those of more are opened at every tick.
+/// How many processes keep their files open. The files of further processes are opened at every tick.
 const MOST_OPEN: usize = 128;
 
 /// A process between ticks.
@@ -95,17 +94,17 @@ const MOST_OPEN: usize = 128;
 struct Watched {
     identity: Identity,
     identified: Instant,
-    /// Whether it has the name that is asked for, and memory to look at.
+    /// Whether the process has the wanted name, and memory to look at.
     is_meant: bool,
     place: Place,
     watch: Watch,
     files: Option<Files>,
 }
 
-/// A process that is known to the tick.
+/// A process in the sampler's list.
 #[derive(Debug)]
 enum Known {
-    /// Nobody has looked at it yet.
+    /// The process was not looked at yet.
     New,
     /// It was looked at.
     Here(Box<Watched>),
@@ -114,7 +113,7 @@ enum Known {
 }
 
 impl Known {
-    /// Whether its counters have been found, and nobody is at it.
+    /// Whether its counters have been found, and no worker looks at it now.
     fn is_on_loam(&self) -> bool {
         matches!(self, Known::Here(watched) if matches!(watched.place, Place::At(_)))
     }
@@ -128,10 +127,10 @@ struct Job {
 
 type Jobs = Vec<(ProcessKey, Job)>;
 
-/// What a look found: what is to be kept, none if the process has ended; and what is to be shown.
+/// The result of a look. None: the process has ended. Otherwise the data to keep, and the sample to show.
 type Seen = Option<(Box<Watched>, Option<Sample>)>;
 
-/// What a look needs to know.
+/// The settings of a look.
 #[derive(Debug)]
 struct Purpose {
     pattern: Option<Regex>,
@@ -148,12 +147,12 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins.
+    /// Begins to watch.
     pub fn new(interest: Interest) -> Sampler {
         Sampler::with(interest, false)
     }
 
-    /// Without the figures of single classes and locks.
+    /// A sampler without the figures of single classes and locks.
     pub fn brief(interest: Interest) -> Sampler {
         Sampler::with(interest, true)
     }
@@ -176,7 +175,7 @@ impl Sampler {
         }
     }
 
-    /// Looks at everybody once, for five seconds at most. Only an unreadable list of processes is an error.
+    /// Looks at all processes once, for five seconds at most. Only an unreadable list of processes is an error.
     pub fn tick(&mut self) -> std::io::Result<Tick> {
         match &self.interest {
             Interest::OnLoam(_) => {
@@ -195,7 +194,8 @@ impl Sampler {
         let mut tick = Tick::default();
         let (tried, new) = self.jobs();
         let until = Instant::now() + choose::LONGEST;
-        // What has been read before most likely will be again. Others may not use up the workers.
+        // A process that could be read before most likely can be read again. New processes must not use up the
+        // workers.
         for (jobs, most_left) in [(tried, MOST_LEFT), (new, MOST_LEFT / 2)] {
             let outcome = self.crew.run(jobs, until, most_left);
             for (key, seen) in outcome.done {
@@ -204,7 +204,7 @@ impl Sampler {
             let is_full = self.crew.in_hand().len() >= most_left;
             for (key, job) in outcome.undone {
                 let known = job.watched.map_or(Known::New, Known::Here);
-                // Those that nobody has looked at come next time, unless the workers are used up.
+                // A process that was not looked at yet waits for the next tick, unless the workers are used up.
                 let is_shown = known.is_on_loam() || is_full && matches!(known, Known::New);
                 self.known.insert(key, known);
                 if is_shown {
@@ -225,13 +225,13 @@ impl Sampler {
         Ok(tick)
     }
 
-    /// Finds out which processes there are. Reads nothing that a process can hold up.
+    /// Finds the processes. Reads nothing that a process can hold up.
     fn list(&mut self) -> std::io::Result<()> {
         let mut old = std::mem::take(&mut self.known);
         for pid in choose::pids()? {
             let first = ProcessKey { pid, started: 0 };
             let known = old.range(first..).next().filter(|(key, _)| key.pid == pid);
-            // One that is on Loam shows itself whether it is still the same.
+            // For a process on Loam, the look itself shows whether it is still the same.
             let is_read = known.is_some_and(|(_, known)| known.is_on_loam());
             let key = known.map(|(key, _)| *key).filter(|_| is_read);
             let (key, name) = match key {
@@ -243,7 +243,7 @@ impl Sampler {
                 },
             };
             let known = match old.remove(&key) {
-                // By exec it has become another.
+                // The process has become another program by `exec`.
                 Some(Known::Here(watched))
                     if name.is_some_and(|name| name != watched.identity.name) =>
                 {
@@ -257,7 +257,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Whom there is reason to look at: those whose counters have been found, and the others.
+    /// The processes to look at: those with known counters, and the others.
     fn jobs(&mut self) -> (Jobs, Jobs) {
         let (mut tried, mut new) = (Jobs::new(), Jobs::new());
         let shows_others = matches!(self.interest, Interest::Only(_));
@@ -283,7 +283,7 @@ impl Sampler {
     }
 
     fn take(&mut self, key: ProcessKey, seen: Seen, tick: &mut Tick) {
-        // One that is not listed any more was held up until after its end.
+        // A process that is no longer listed was held up until after its end.
         let Some(known) = self.known.get_mut(&key) else {
             return;
         };
@@ -298,7 +298,7 @@ impl Sampler {
         }
     }
 
-    /// What can be said of a process that was not read, if it is still there and meant.
+    /// The sample of a process that was not read, if the process still exists and is wanted.
     fn silent(&self, key: ProcessKey, doing: Doing) -> Option<Sample> {
         self.known.get(&key)?;
         let identity = Identity::sketch(key.pid).ok()?;
@@ -339,7 +339,7 @@ fn look(purpose: &Purpose, key: ProcessKey, job: Job) -> Seen {
 struct Gone;
 
 impl Watched {
-    /// None if it has ended.
+    /// None if the process has ended.
     fn new(key: ProcessKey, purpose: &Purpose) -> Option<Watched> {
         let identity = Identity::read(key.pid).ok()?;
         if identity.key != key {
@@ -359,7 +359,7 @@ impl Watched {
         })
     }
 
-    /// Whether a look would show something, or might.
+    /// Whether a look might show something.
     fn is_due(&self, shows_others: bool) -> bool {
         let may_be_on_loam = match &self.place {
             Place::Unknown | Place::At(_) | Place::Refused(_) => true,
@@ -368,7 +368,7 @@ impl Watched {
         self.is_meant && (shows_others || may_be_on_loam)
     }
 
-    /// Whether its counters have to be looked for (again).
+    /// Whether its counters have to be searched (again).
     fn is_stale(&self) -> bool {
         match &self.place {
             Place::Unknown => true,
@@ -377,7 +377,7 @@ impl Watched {
         }
     }
 
-    /// What is to be shown of it; nothing if it is not on Loam and only such are shown.
+    /// The sample to show; none if the process is not on Loam and only processes on Loam are shown.
     fn sample(&mut self, purpose: &Purpose, may_keep: bool) -> Result<Option<Sample>, Gone> {
         let mut counters = self.counters();
         let is_shown =
@@ -385,7 +385,7 @@ impl Watched {
         if !is_shown {
             return Ok(None);
         }
-        // One that has just ended leaves no row.
+        // A process that has just ended gets no row.
         let outline = self.outline(purpose, may_keep).ok_or(Gone)?;
         if !self.is_meant {
             return Ok(None);
@@ -406,7 +406,7 @@ impl Watched {
         }))
     }
 
-    /// The system's figures, if it is still this process; and its name, if that is another now.
+    /// The system's figures, if this is still the same process. Updates its name if that changed.
     fn outline(&mut self, purpose: &Purpose, may_keep: bool) -> Option<Outline> {
         let key = self.identity.key;
         let mut files = match self.files.take() {
@@ -443,12 +443,12 @@ impl Watched {
             Place::At(address) => {
                 let read = self.watch.look(&ProcessMemory(key.pid), *address);
                 if matches!(read, Err(CountersError::Directory(_))) {
-                    // Another program by exec, perhaps: it is looked for anew at the next tick.
+                    // The process may have called `exec`. The next tick searches its counters again.
                     self.place = Place::Unknown;
                 }
                 read.map(Some)
             }
-            // The image that it publishes serves, if it does.
+            // The image that the process publishes is used, if there is one.
             Place::Refused(error) => {
                 let published = crate::published(key.pid);
                 published.map(Some).ok_or_else(|| error.clone())

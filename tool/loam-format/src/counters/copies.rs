@@ -1,13 +1,13 @@
-//! Copies of records: where they lie in a process, which pieces of it hold them, and their bytes.
+//! Copies of records: their places in a process, the pieces of memory that hold them, and their bytes.
 
 use super::directory::Table;
 
-/// Where a record lies, and where its bytes are among the copies.
+/// The place of a record in a process, and of its bytes among the copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// Where it lies.
+    /// Its address in the process.
     pub address: u64,
-    /// The place among its parent's records.
+    /// The index of its parent's record.
     pub parent: usize,
     /// Its number in an array, or in the list.
     pub number: u64,
@@ -23,24 +23,24 @@ impl Record {
     }
 }
 
-/// Gaps in and between records that are read along rather than around: a piece of its own costs the
-/// kernel about as much as copying 2 KiB. Records that are less dense are read range by range.
+/// Gaps of at most this many bytes, in and between records, are copied with the records. A separate piece costs the
+/// kernel about as much as copying 2 KiB. If records have more gaps, they are read range by range.
 pub const READ_ALONG: u64 = 512;
-/// A record costs more to keep than its bytes.
+/// What a record costs to keep, beside its bytes.
 pub const COST_OF_A_RECORD: u64 = 128;
 
 /// Copies of records of one table.
 #[derive(Debug, Clone, Default)]
 pub struct Copies {
-    /// In the order of the table.
+    /// The records, in the order of the table.
     pub records: Vec<Record>,
     bytes: Vec<u8>,
-    /// Gaps are copied too.
+    /// Whether gaps are copied too.
     along: bool,
 }
 
 impl Copies {
-    /// Room for records that lie there.
+    /// Room for the records at these places.
     pub fn plan(table: &Table, places: &[Place]) -> Copies {
         let length = table.high - table.low;
         let read: u64 = table.ranges.iter().map(|(low, high)| high - low).sum();
@@ -52,8 +52,8 @@ impl Copies {
         let mut end = 0;
         let mut before: Option<(u64, usize)> = None;
         for &(address, parent, number) in places {
-            // Behind the one before, or interleaved with it (fields that are arrays of their own):
-            // the distance in the process is that among the copies.
+            // The record follows the one before, or is interleaved with it (fields that are arrays of their own). Both
+            // keep their distance among the copies.
             let step = before.and_then(|(last, at)| {
                 let step = address.checked_sub(last)?;
                 let is_near =
@@ -74,7 +74,7 @@ impl Copies {
         copies
     }
 
-    /// Several as one.
+    /// Joins the copies of several parts.
     pub fn joined(parts: Vec<Copies>) -> Copies {
         let mut all = Copies {
             along: parts.iter().all(|part| part.along),
@@ -92,24 +92,24 @@ impl Copies {
         all
     }
 
-    /// Whether the records lie there.
+    /// Whether the records lie at these places.
     pub fn lie_at(&self, places: &[Place]) -> bool {
         let own = self.records.iter().map(Record::place);
         own.eq(places.iter().copied())
     }
 
-    /// What they cost.
+    /// The cost of the copies.
     pub fn cost(&self) -> u64 {
         self.bytes.len() as u64 + COST_OF_A_RECORD * self.records.len() as u64
     }
 
-    /// The bytes of a record, from the first to the last that matters.
+    /// The bytes of a record, from its first to its last field.
     pub fn bytes(&self, table: &Table, record: &Record) -> &[u8] {
         let length = (table.high - table.low) as usize;
         &self.bytes[record.at..record.at + length]
     }
 
-    /// Whether these show the same as others of the same table. What lies in gaps does not count.
+    /// Whether both copies of a table show the same. Bytes in gaps are ignored.
     pub fn is_same(&self, table: &Table, other: &Copies) -> bool {
         let is_same = |(one, two): (&Record, &Record)| {
             one.place() == two.place()
@@ -135,7 +135,7 @@ impl Copies {
             }
             let end = record.at + length;
             match spots.last_mut() {
-                // The plan put it behind the one before just as it lies there.
+                // Among the copies, the record follows the one before at the same distance as in the process.
                 Some(last) if start.wrapping_sub(last.address) == (record.at - last.at) as u64 => {
                     last.length = end - last.at;
                 }
@@ -147,7 +147,7 @@ impl Copies {
             }
         }
         if !self.along {
-            // Those of neighbours may lie side by side; each piece has its price.
+            // Pieces of neighbouring records may be adjacent. They are joined, because each piece has a cost.
             spots.sort_unstable_by_key(|spot| spot.address);
             spots.dedup_by(|next, kept| {
                 let length = kept.length as u64;
@@ -162,17 +162,17 @@ impl Copies {
         spots
     }
 
-    /// From now on gaps are read around. False if they were already.
+    /// Gaps are no longer copied from now on. Returns false if they were not copied before either.
     pub fn read_around(&mut self) -> bool {
         std::mem::take(&mut self.along)
     }
 
-    /// Where the bytes of one piece belong.
+    /// The room for the bytes of a piece.
     pub fn room_of(&mut self, spot: &Spot) -> &mut [u8] {
         &mut self.bytes[spot.at..spot.at + spot.length]
     }
 
-    /// Puts what was gathered where it belongs.
+    /// Stores gathered bytes in their places.
     pub fn take(&mut self, spots: &[Spot], copied: &[u8]) {
         let mut rest = copied;
         for spot in spots {
@@ -183,23 +183,23 @@ impl Copies {
     }
 }
 
-/// A piece of memory, and where among the copies it belongs.
+/// A piece of memory, and its place among the copies.
 #[derive(Debug, Clone, Copy)]
 pub struct Spot {
-    /// In the process.
+    /// Its address in the process.
     pub address: u64,
-    /// In bytes.
+    /// Its bytes.
     pub length: usize,
-    /// In the copies.
+    /// Its offset among the copies.
     pub at: usize,
 }
 
-/// Bytes of pieces together.
+/// The sum of the pieces' bytes.
 pub fn length_of(spots: &[Spot]) -> usize {
     spots.iter().map(|spot| spot.length).sum()
 }
 
-/// Whether two copies of a record show the same. What lies in gaps does not count.
+/// Whether two copies of a record show the same. Bytes in gaps are ignored.
 pub fn is_equal(table: &Table, one: &[u8], two: &[u8]) -> bool {
     table.ranges.iter().all(|(low, high)| {
         let (from, to) = ((low - table.low) as usize, (high - table.low) as usize);

@@ -1,7 +1,7 @@
-//! The block `loam_counters`: which tables a process shows, and where their fields lie.
+//! The block `loam_counters`: the tables that a process shows, and the places of their fields.
 //!
-//! Nothing in it is believed. Counts and sizes are capped, offsets are added with care, and a table
-//! whose description makes no sense is left out as if the library did not have it.
+//! Nothing in the block is trusted. Counts and sizes have limits, offsets are added with checks, and a table with an
+//! inconsistent description is left out as if the library did not have it.
 
 use thiserror::Error;
 
@@ -11,15 +11,15 @@ use crate::memory::{Memory, ReadError};
 
 /// The magic number at the block's beginning.
 pub const MAGIC: &[u8; 8] = b"LOAMCNTR";
-/// Bytes of the block before the tables that this reader uses.
+/// Bytes of the block's header that this reader uses.
 const HEADER: usize = 80;
 /// No library has a directory larger than this.
 const LARGEST_BLOCK: u64 = 1 << 20;
 const MOST_TABLES: u32 = 256;
 const MOST_FIELDS: u32 = 8192;
-/// Bytes of one record, from its first to its last field.
+/// The most bytes of a record, from its first to its last field.
 const LARGEST_RECORD: u64 = 256 << 10;
-/// Where a number is to be none.
+/// Stands for a number that is absent.
 const NONE: u32 = u32::MAX;
 
 /// Why the block can not be used.
@@ -28,17 +28,17 @@ pub enum DirectoryError {
     /// The bytes could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// It is not there, or not yet: before the library has started, or at the wrong address.
+    /// There is no block at the address: the library has not started yet, or the address is wrong.
     #[error("its heap has not started yet, or what is there is no directory of counters")]
     NotThere,
-    /// A later format.
+    /// The block has a later format.
     #[error(
         "it shows counters of format {found}, and this loam reads format {}; use a loam as new as the \
          library, version {library}",
         LIST.version
     )]
     Newer {
-        /// Its format.
+        /// The version of that format.
         found: u32,
         /// The library's version.
         library: String,
@@ -55,15 +55,15 @@ pub enum Kind {
     Record,
     /// Records side by side, at an address.
     Array,
-    /// Records that point to the next, from a pointer at an address.
+    /// Records in a list. A pointer at an address leads to the first record.
     List,
     /// Records side by side in each record of the parent.
     Nested,
-    /// Records that a pointer in each record of the parent leads to.
+    /// Records that a pointer in each record of the parent points to.
     Pointed,
-    /// Records that pointers in each record of the parent lead to, so many by each.
+    /// Records that several pointers in each record of the parent point to, a fixed number for each pointer.
     Group,
-    /// Records that point to the next, from a pointer in each record of the parent.
+    /// Records in a list. A pointer in each record of the parent leads to the first one.
     Chain,
 }
 
@@ -82,7 +82,7 @@ impl Kind {
     }
 }
 
-/// Where a field lies in a record.
+/// The place of a field in a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// Its name.
@@ -91,7 +91,7 @@ pub struct Field {
     pub offset: u64,
     /// Bytes of a value.
     pub width: u64,
-    /// Values.
+    /// Number of values.
     pub count: u64,
 }
 
@@ -108,25 +108,27 @@ pub struct Table {
     pub name: String,
     /// How its records lie.
     pub kind: Kind,
-    /// The table whose records it is in.
+    /// The table of the parent's records.
     pub parent: Option<usize>,
-    /// By kind: of the first record, of a pointer to it, or an offset in the parent's record.
+    /// Depends on the kind: the address of the first record or of a pointer to it, or an offset in the parent's
+    /// record.
     pub address: u64,
-    /// From record to record.
+    /// Bytes from record to record.
     pub stride: u64,
-    /// Records; of a list, at most.
+    /// Number of records; for a list, the most.
     pub count: u64,
-    /// By kind: where the next pointer is, or the parent's power of two, or records a pointer.
+    /// Depends on the kind: the offset of the next pointer, or of the power of two in the parent's record, or the
+    /// records of each pointer.
     pub link: Option<u64>,
-    /// Where the lock word is.
+    /// Offset of the lock word.
     pub lock: Option<u64>,
     /// Its fields, by name.
     pub fields: Vec<Field>,
     /// The bytes of a record that are fields, links or lock words: beginnings and ends, in order.
     pub ranges: Vec<(u64, u64)>,
-    /// The first byte of a record that matters.
+    /// Offset of the first byte in `ranges`.
     pub low: u64,
-    /// Behind the last one.
+    /// Offset behind the last byte in `ranges`.
     pub high: u64,
 }
 
@@ -139,7 +141,7 @@ impl Table {
         place.ok().map(|place| &self.fields[place])
     }
 
-    /// Finds the bytes that matter; false if they are too many.
+    /// Computes `ranges`. False if they have too many bytes.
     fn measure(&mut self) -> bool {
         self.fields.sort_by(|a, b| a.name.cmp(&b.name));
         self.fields.dedup_by(|next, kept| next.name == kept.name);
@@ -163,16 +165,16 @@ impl Table {
     }
 }
 
-/// What a process shows.
+/// The description of a process's tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
     /// The format's version.
     pub version: u32,
     /// The library's version, as text.
     pub library: String,
-    /// The tables that make sense. A parent stands before its children.
+    /// The valid tables. A parent comes before its children.
     pub tables: Vec<Table>,
-    /// Names of tables that do not.
+    /// Names of the invalid tables.
     pub refused: Vec<String>,
 }
 
@@ -182,7 +184,7 @@ impl Directory {
         Directory::decode(&Directory::block(memory, address)?)
     }
 
-    /// The bytes of the block at the address, if there is one that this reader may know.
+    /// The bytes of the block at the address, if this reader may know its format.
     pub fn block(memory: &impl Memory, address: u64) -> Result<Vec<u8>, DirectoryError> {
         let head = memory.bytes(address, HEADER)?;
         if head.get(..8) != Some(MAGIC) || u64_at(&head, 40) != Some(address) {
@@ -204,7 +206,7 @@ impl Directory {
         Ok(memory.bytes(address, total as usize)?)
     }
 
-    /// What a block says.
+    /// Decodes the bytes of a block.
     pub fn decode(block: &[u8]) -> Result<Directory, DirectoryError> {
         let number = |offset| u32_at(block, offset).unwrap_or(0);
         let library = text(block.get(48..80).unwrap_or_default());
@@ -224,7 +226,7 @@ impl Directory {
     }
 }
 
-/// The block's own measures.
+/// The sizes that the block gives for its own parts.
 struct Shape {
     header: usize,
     table_size: usize,
@@ -260,7 +262,7 @@ impl Shape {
         if end > block.len() {
             return Err(DirectoryError::Damaged("it is shorter than its tables"));
         }
-        // By the numbers that the block uses; what makes no sense stays none.
+        // The tables by the block's numbers. An invalid table is none.
         let mut tables: Vec<Option<Table>> = block[self.header..tables_end]
             .chunks_exact(self.table_size)
             .map(table_of)
@@ -276,7 +278,7 @@ impl Shape {
     }
 }
 
-/// Puts parents before their children and leaves out what hangs in the air.
+/// Puts parents before their children and leaves out tables with an invalid parent.
 fn sort(mut tables: Vec<Option<Table>>, version: u32, library: String) -> Directory {
     let mut directory = Directory {
         version,

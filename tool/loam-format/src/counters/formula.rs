@@ -1,5 +1,4 @@
-//! Formulas: how counters follow from records and from each other, as `formats/counters.toml`
-//! declares it.
+//! Formulas: how counters are computed from records and from each other, as `formats/counters.toml` declares it.
 //!
 //! ```text
 //! formula   whole [ / whole ]
@@ -9,9 +8,9 @@
 //! single    number | name | TABLE.FIELD [ [i] ] | ( whole ) | max ( whole , whole ) | sum single
 //! ```
 //!
-//! Whole numbers stay between 0 and 2^64 - 1: what would leave that range stays at its end, because
-//! a process may claim anything. What is made of something unknown is unknown, except behind `?`,
-//! which takes 0 for it.
+//! Whole numbers stay between 0 and 2^64 - 1: a result outside of that range becomes the nearest end, because a
+//! process may report any number. A result is unknown if one of its parts is unknown. After `?`, an unknown part
+//! counts as 0.
 
 mod parser;
 
@@ -24,15 +23,15 @@ use super::list::{Counter, List, Scope, Source, TableInfo, LIST};
 use super::raw::{Raw, Row};
 use parser::Parser;
 
-/// Why a text is no formula.
+/// Why a text is not a formula.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the formula `{text}` is wrong at `{rest}`: {what}")]
 pub struct FormulaError {
     /// The whole formula.
     pub text: String,
-    /// What was not understood, and all behind it.
+    /// The text from the first error on.
     pub rest: String,
-    /// What was wanted there.
+    /// What the parser expected there.
     pub what: &'static str,
 }
 
@@ -58,12 +57,12 @@ enum Expression {
     Larger(Box<Expression>, Box<Expression>),
 }
 
-/// What a formula yields.
+/// The result of a formula.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// Bytes, operations and the like.
     Whole(u64),
-    /// One thing divided by another; no number where that is none.
+    /// A quotient; none if it is not a number.
     Real(f64),
 }
 
@@ -74,44 +73,44 @@ pub struct Formula {
     per: Option<Expression>,
 }
 
-/// What a formula is computed from.
+/// The figures that a formula is computed from.
 #[derive(Clone, Copy)]
 pub struct Ground<'a> {
     /// Records.
     pub raw: &'a Raw,
     /// Counters that are known already.
     pub known: &'a dyn Fn(&str) -> Option<u64>,
-    /// Fields of tables of which one record, or some together, are meant here: in a class's
-    /// formulas.
+    /// Looks up a field in a class's formulas. Such a formula refers to one record of the table, or to the sum over
+    /// some records.
     pub meant: &'a dyn Fn(&str, &str) -> Option<u64>,
-    /// Those tables.
+    /// The tables that `meant` looks up.
     pub tables: &'a [&'a str],
 }
 
-/// A counter that a formula yields.
+/// A counter that is computed by a formula.
 #[derive(Debug)]
 pub struct Derived {
     /// Its id.
     pub id: &'static str,
-    /// Where its figures come from.
+    /// The source of its figures.
     pub source: Source,
-    /// How.
+    /// Its formula.
     pub formula: Formula,
 }
 
-/// All formulas of the list, each behind those that it needs.
+/// All formulas of the list. A formula comes after the formulas that it needs.
 #[derive(Debug)]
 pub struct Formulas {
-    /// Of the process.
+    /// Formulas for the process.
     pub process: Vec<Derived>,
-    /// Of a heap.
+    /// Formulas for a heap.
     pub heap: Vec<Derived>,
-    /// Of a class of a heap: `class` and `bin` mean its own.
+    /// Formulas for a class of a heap. In them, `class` and `bin` refer to that class.
     pub class: Vec<Derived>,
     quantities: BTreeMap<&'static str, Formula>,
 }
 
-/// The list's formulas. A tool that can not read its own is broken, and a test reads them.
+/// The list's formulas. A tool that can not read its own formulas is broken; a test reads them.
 pub static FORMULAS: LazyLock<Formulas> =
     LazyLock::new(|| Formulas::of(&LIST).expect("the formulas of the list are read by a test"));
 
@@ -159,7 +158,7 @@ impl Formulas {
         })
     }
 
-    /// A quantity that is no counter, computed from records alone.
+    /// A quantity that is not a counter, computed from records only.
     pub fn quantity(&self, id: &str, raw: &Raw) -> Option<u64> {
         let ground = Ground::of_records(raw);
         match self.quantities.get(id)?.value(&ground)? {
@@ -168,8 +167,7 @@ impl Formulas {
         }
     }
 
-    /// A counter of the process, computed from records alone: unknown if its formula names another
-    /// counter.
+    /// A counter of the process, computed from records only. It is unknown if its formula names another counter.
     pub fn of_records(&self, id: &str, raw: &Raw) -> Option<u64> {
         let derived = self.process.iter().find(|derived| derived.id == id)?;
         match derived.formula.value(&Ground::of_records(raw))? {
@@ -179,7 +177,8 @@ impl Formulas {
     }
 }
 
-/// Each behind those of them that it needs. Those of a circle keep their place, and are unknown.
+/// Sorts formulas so that each comes after those that it needs. Formulas that need each other in a circle keep their
+/// order, and are unknown.
 fn in_order(mut rest: Vec<Derived>) -> Vec<Derived> {
     let mut ordered: Vec<Derived> = Vec::with_capacity(rest.len());
     while !rest.is_empty() {
@@ -201,7 +200,7 @@ fn in_order(mut rest: Vec<Derived>) -> Vec<Derived> {
 }
 
 impl<'a> Ground<'a> {
-    /// Records, and nothing else.
+    /// A ground with records only.
     pub fn of_records(raw: &'a Raw) -> Ground<'a> {
         Ground {
             raw,
@@ -213,7 +212,7 @@ impl<'a> Ground<'a> {
 }
 
 impl Formula {
-    /// Reads a formula. Tables, fields and names are those of the list.
+    /// Reads a formula. Its tables, fields and names must be in the list.
     pub fn parse(text: &str, list: &List) -> Result<Formula, FormulaError> {
         let mut parser = Parser {
             text,
@@ -231,7 +230,7 @@ impl Formula {
         }
     }
 
-    /// What it yields, if all that it is made of is known.
+    /// The formula's result, if all its parts are known.
     pub fn value(&self, ground: &Ground<'_>) -> Option<Number> {
         let of = self.of.value(ground, None)?;
         let Some(per) = &self.per else {
@@ -240,7 +239,7 @@ impl Formula {
         Some(Number::Real(of as f64 / per.value(ground, None)? as f64))
     }
 
-    /// Puts quantities in the place of their names.
+    /// Replaces the names of quantities by their formulas.
     fn expanded(mut self, quantities: &BTreeMap<&'static str, Formula>) -> Formula {
         let mut put = |expression: &mut Expression| {
             if let Expression::Counter(name) = expression {
@@ -256,7 +255,7 @@ impl Formula {
         self
     }
 
-    /// The counters that it names.
+    /// Adds the names of the counters in the formula to `found`.
     fn counters(&self, found: &mut Vec<String>) {
         let mut copy = self.clone();
         let mut note = |expression: &mut Expression| {
@@ -271,7 +270,7 @@ impl Formula {
     }
 }
 
-/// The record that is meant by its table's name within a sum.
+/// The record that a table's name refers to within a sum.
 type Current<'a, 'r> = Option<(&'a str, &'a Row<'r>)>;
 
 impl Expression {
@@ -293,7 +292,7 @@ impl Expression {
             },
             Expression::Sum { table, of } => {
                 let mut rows = ground.raw.rows(table)?;
-                // Looked up once for all records, where that is all there is to it.
+                // If the sum is over a plain field, the field is looked up once for all records.
                 if let Expression::Field { field, index, .. } = of.as_ref() {
                     let found = ground.raw.field(table, field);
                     return rows.try_fold(0u64, |sum, row| {
@@ -312,7 +311,7 @@ impl Expression {
         }
     }
 
-    /// Visits this and all that it is made of.
+    /// Visits this expression and all its parts.
     fn each(&mut self, visit: &mut impl FnMut(&mut Expression)) {
         visit(self);
         match self {
@@ -328,7 +327,7 @@ impl Expression {
         }
     }
 
-    /// The one table in it that may have several records.
+    /// The one table in the expression that may have several records.
     fn table_of_many(&self, list: &List) -> Option<String> {
         let mut found: Vec<String> = Vec::new();
         self.clone().each(&mut |expression| {

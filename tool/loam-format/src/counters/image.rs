@@ -1,5 +1,5 @@
-//! Images: copies of the pieces of memory that the counters are in, written by the program itself.
-//! They serve readers that may not look into the process, and tests.
+//! Images: copies of the memory with the counters, written by the program itself. They serve tests, and readers that
+//! may not look into the process.
 
 use thiserror::Error;
 
@@ -13,23 +13,23 @@ const HEADER: usize = 64;
 /// Why an image can not be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ImageError {
-    /// It is something else.
+    /// The file is not an image.
     #[error("the file is no image of counters")]
     NotAnImage,
-    /// It is of a later format.
+    /// The image has a later format.
     #[error(
         "the image has format {found}, and this loam reads format {VERSION}; use a newer loam"
     )]
     Newer {
-        /// Its format.
+        /// The version of that format.
         found: u32,
     },
-    /// It contradicts itself.
+    /// The image contradicts itself.
     #[error("the image is damaged: {0}")]
     Damaged(&'static str),
 }
 
-/// A piece of memory: its address and where its bytes are in the file.
+/// A piece of memory: its address, and the place of its bytes in the file.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     address: u64,
@@ -42,26 +42,26 @@ struct Piece {
 pub struct Image {
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
-    /// Where the directory is.
+    /// The address of the directory.
     pub block: u64,
-    /// Whose it is.
+    /// The process that it is a copy of.
     pub pid: i32,
     /// When it was taken, in nanoseconds since 1970.
     pub taken: u64,
 }
 
 impl Image {
-    /// Whether the bytes of a file say that it is being written.
+    /// Whether the bytes of a file show that the file is being written.
     pub fn is_being_written(bytes: &[u8]) -> bool {
         u64_at(bytes, 16).is_some_and(|generation| generation % 2 == 1)
     }
 
-    /// The bytes at a file's beginning that change when it is written anew.
+    /// The bytes at the beginning of a file that change when the file is written again.
     pub fn head(bytes: &[u8]) -> Option<&[u8]> {
         bytes.get(..HEADER)
     }
 
-    /// Takes the bytes of a file.
+    /// Makes an image from the bytes of a file.
     pub fn of(bytes: Vec<u8>) -> Result<Image, ImageError> {
         if bytes.get(..8) != Some(MAGIC) {
             return Err(ImageError::NotAnImage);
@@ -108,7 +108,7 @@ impl Memory for Image {
             address,
             length: buffer.len(),
         };
-        // A record may reach over several pieces that lie side by side.
+        // A record may extend over several adjacent pieces.
         let mut done = 0;
         while done < buffer.len() {
             let next = address
@@ -125,12 +125,12 @@ impl Memory for Image {
 }
 
 impl Image {
-    /// What the image has from the address on, up to the end of its piece.
+    /// The image's bytes from the address on, up to the end of their piece.
     fn at(&self, address: u64) -> Option<&[u8]> {
         let behind = self
             .pieces
             .partition_point(|piece| piece.address <= address);
-        // Pieces do not overlap, so only the last one that begins before can hold the address.
+        // Pieces do not overlap, so only the last piece that begins at or before the address can hold it.
         let piece = self.pieces[..behind].last()?;
         let into = address - piece.address;
         let left = usize::try_from(piece.length.checked_sub(into)?).ok()?;

@@ -1,32 +1,32 @@
-//! The declared list of counters, `formats/counters.toml`, as the tool was built with it.
+//! The list of counters in `formats/counters.toml`, as it was when the tool was built.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-/// The list. A tool whose own list can not be read is broken, and a test reads it.
+/// The list. A tool that can not read its own list is broken; a test reads it.
 pub static LIST: LazyLock<List> = LazyLock::new(|| {
     let text = include_str!("../../../../formats/counters.toml");
     toml::from_str(text).expect("formats/counters.toml is read by a test")
 });
 
-/// The file as a whole.
+/// The whole file.
 #[derive(Debug, Deserialize)]
 pub struct List {
-    /// The version of the list and of what a process shows.
+    /// The version of the list and of the data in a process.
     pub version: u32,
-    /// The symbol by which it is found in a process.
+    /// The symbol of the directory in a process.
     pub symbol: String,
-    /// What a reader finds.
+    /// The tables that a reader finds in a process.
     #[serde(rename = "table")]
     pub tables: Vec<TableInfo>,
     /// Fields of those tables.
     pub fields: BTreeMap<String, Vec<FieldInfo>>,
-    /// What formulas have a name for beside the counters.
+    /// Quantities: named figures of formulas that are not counters.
     #[serde(rename = "quantity")]
     pub quantities: Vec<Quantity>,
-    /// The counters, in the order of documents.
+    /// The counters, in the order of the documents.
     #[serde(rename = "counter")]
     pub counters: Vec<Counter>,
     /// Distributions.
@@ -44,7 +44,7 @@ pub struct TableInfo {
     /// Whether each record has a lock word.
     #[serde(default)]
     pub lock: bool,
-    /// The table whose records it is in.
+    /// The table of the parent's records.
     pub parent: Option<String>,
 }
 
@@ -57,12 +57,12 @@ pub struct FieldInfo {
     pub unit: String,
 }
 
-/// A figure that is no counter and has a name in formulas.
+/// A figure that is not a counter, but has a name in formulas.
 #[derive(Debug, Deserialize)]
 pub struct Quantity {
     /// The name.
     pub id: String,
-    /// What it says.
+    /// What it means.
     pub meaning: String,
     /// Its formula.
     pub derive: String,
@@ -72,15 +72,15 @@ pub struct Quantity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Goes up and down.
+    /// It goes up and down.
     Gauge,
-    /// Only grows.
+    /// It only grows.
     Counter,
     /// A gauge between 0 and 1.
     Ratio,
 }
 
-/// What a counter is about.
+/// The scope of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -98,58 +98,58 @@ pub enum Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// Raw fields, always there.
+    /// Raw fields, which are always present.
     #[default]
     Live,
     /// Known only while the program runs with `LOAM_SAMPLE`.
     Sampling,
-    /// The system's word.
+    /// A figure of the system.
     System,
 }
 
 /// One counter.
 #[derive(Debug, Deserialize)]
 pub struct Counter {
-    /// What files and programs call it.
+    /// The name in files and for programs.
     pub id: String,
     /// What it counts.
     pub unit: String,
     /// How it behaves.
     pub kind: Kind,
-    /// What it is about.
+    /// Its scope.
     pub scope: Scope,
     /// Where it comes from.
     #[serde(default)]
     pub source: Source,
-    /// What it says, in a sentence.
+    /// Its meaning, in a sentence.
     pub meaning: String,
-    /// Its formula, if one does.
+    /// Its formula, if it has one.
     pub derive: Option<String>,
-    /// Of a counter of heaps: the process's formula.
+    /// For a counter of heaps: the formula for the process.
     pub of_process: Option<String>,
-    /// How it comes about, where a formula does not do.
+    /// How it is obtained, if not by a formula.
     pub found: Option<String>,
     /// Its name among the counters of the Windows Heap object.
     pub perfmon: Option<String>,
-    /// Its name for the exporter, without a counter's `_total`; none: not exported.
+    /// Its name in the exporter, without the suffix `_total` of counters; none: not exported.
     pub openmetrics: Option<String>,
 }
 
 /// One distribution over powers of two, or over eighths.
 #[derive(Debug, Deserialize)]
 pub struct Histogram {
-    /// What files and programs call it.
+    /// The name in files and for programs.
     pub id: String,
     /// What it counts.
     pub unit: String,
-    /// What it is about.
+    /// Its scope.
     pub scope: Scope,
     /// Where it comes from.
     #[serde(default)]
     pub source: Source,
-    /// What it says, in a sentence.
+    /// Its meaning, in a sentence.
     pub meaning: String,
-    /// Its name for the exporter; none: not exported.
+    /// Its name in the exporter; none: not exported.
     pub openmetrics: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The records themselves, copied out of a process while it runs on.
+//! The records, copied out of a process while it runs.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::counters::directory::{Directory, Field, Table};
 /// All records of a process, by table.
 #[derive(Debug, Clone)]
 pub struct Raw {
-    /// What they are.
+    /// The description of the tables.
     pub directory: Arc<Directory>,
-    /// In the directory's order; none where the table could not be read. Shared with the look before
-    /// where a table was not read again.
+    /// The tables, in the directory's order; none if the table could not be read. A table that was not read again is
+    /// shared with the look before.
     pub tables: Vec<Option<Arc<Copies>>>,
-    /// Tables of which some record may be a mixture of two moments.
+    /// Tables with records that may mix two moments.
     pub torn: Vec<String>,
-    /// Tables that could not be read, or only in part.
+    /// Tables that could not be read completely.
     pub lost: Vec<String>,
 }
 
-/// A record with what its bytes mean.
+/// A record, and the meaning of its bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
     table: &'a Table,
@@ -30,7 +30,7 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// One of the records of a table.
+    /// A record of a table.
     pub fn of(table: &'a Table, copies: &'a Copies, record: &'a Record) -> Row<'a> {
         Row {
             table,
@@ -39,27 +39,27 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The address of the first byte that matters; what is before it may be a guard.
+    /// The address of the first byte with a meaning; the bytes before it may be a guard.
     pub fn address(&self) -> u64 {
         self.record.address.wrapping_add(self.table.low)
     }
 
-    /// A field's only or first value.
+    /// The first value of a field.
     pub fn get(&self, field: &str) -> Option<u64> {
         self.at(field, 0)
     }
 
-    /// One of a field's values.
+    /// The value of a field at an index.
     pub fn at(&self, field: &str, index: u64) -> Option<u64> {
         self.value(self.table.field(field)?, index)
     }
 
-    /// A field of the record's table, for `value`.
+    /// A field of the record's table, to be passed to `value`.
     pub fn field(&self, field: &str) -> Option<&'a Field> {
         self.table.field(field)
     }
 
-    /// One of the values of a field that was looked up before.
+    /// A value of a field that was looked up before.
     pub fn value(&self, field: &Field, index: u64) -> Option<u64> {
         if index >= field.count {
             return None;
@@ -88,14 +88,14 @@ impl<'a> Row<'a> {
         text(&bytes)
     }
 
-    /// The pointer at an offset of the record, if it lies among the bytes that matter.
+    /// The pointer at an offset of the record, if the bytes there have a meaning.
     pub fn raw(&self, offset: u64) -> Option<u64> {
         number_at(self.bytes, offset.checked_sub(self.table.low)? as usize, 8)
     }
 }
 
 impl Raw {
-    /// Whether both passes saw the same.
+    /// Whether both readings are equal.
     pub fn is_same(&self, other: &Raw) -> bool {
         let both = self.tables.iter().zip(&other.tables);
         let mut tables = self.directory.tables.iter().zip(both);
@@ -109,7 +109,7 @@ impl Raw {
             })
     }
 
-    /// The records of a table, if it is there and was read.
+    /// The records of a table, if the table exists and was read.
     pub fn rows(&self, name: &str) -> Option<impl Iterator<Item = Row<'_>> + Clone> {
         let place = self.directory.find(name)?;
         let table = &self.directory.tables[place];
@@ -123,12 +123,12 @@ impl Raw {
         self.tables[self.directory.find(name)?].as_ref()
     }
 
-    /// A field of a table, for `Row::value`.
+    /// A field of a table, to be passed to `Row::value`.
     pub fn field(&self, table: &str, field: &str) -> Option<&Field> {
         self.directory.tables[self.directory.find(table)?].field(field)
     }
 
-    /// The record of a table that has but one.
+    /// The record of a table with only one record.
     pub fn row(&self, name: &str) -> Option<Row<'_>> {
         self.rows(name)?.next()
     }

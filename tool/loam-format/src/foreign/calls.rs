@@ -1,4 +1,4 @@
-//! heaptrack's tree of calls, as frames, modules and names of a trace.
+//! heaptrack's tree of calls, turned into frames, modules and names of a trace.
 //!
 //! ```text
 //! raw:          x LENGTH PATH                             the program
@@ -10,34 +10,34 @@
 //!               t PLACE CALLER                            the next call
 //! ```
 //!
-//! Texts, places and calls are numbered from 1 in the order of their lines, and 0 is none. Format 1 and 2 have no
-//! LENGTH. A line that can not be understood keeps its number, so that it costs only the stacks that lead through it.
+//! Texts, places and calls are numbered from 1 in the order of their lines, and 0 is none. Formats 1 and 2 have no
+//! LENGTH. A line that can not be understood keeps its number, so that only the stacks through it are lost.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::lines::{hexadecimal, hexadecimals};
 use crate::trace::{Frame, Module, Named, MAX_RAW};
 
-/// The format from which texts have their length in front.
+/// From this format on, texts have their length in front.
 const SIZED: u64 = 3;
-/// Bytes of names that are kept: all modules of a process are one chunk of the trace.
+/// The most bytes of names that are kept: all modules of a process are one chunk of the trace.
 const MOST_NAMES: usize = MAX_RAW / 4 * 3;
 
-/// A place in code: its module, and its address there or, in an interpreted file, in memory.
+/// A place in code: its module, and its address there. In an interpreted file the address is one in memory.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     module: Option<u64>,
     address: u64,
 }
 
-/// The calls of a data file so far.
+/// The calls of a data file that were read so far.
 #[derive(Debug, Default)]
 pub struct Calls {
     program: String,
-    /// Where modules are mapped now: end, number and base, by their start.
+    /// The present mappings of modules: end, number and base, by their start.
     mapped: BTreeMap<u64, (u64, u64, u64)>,
     modules: Vec<Module>,
-    /// Numbers of modules by their path, and by their base in a raw file.
+    /// Numbers of modules, by path and, in a raw file, by base.
     known: HashMap<(String, u64), u64>,
     texts: Vec<String>,
     places: Vec<Place>,
@@ -48,7 +48,7 @@ pub struct Calls {
     named: usize,
 }
 
-/// A text, with its length in front since format 3, and what follows it in the line.
+/// A text and the rest of its line. Since format 3 the text's length comes first.
 fn text(format: u64, line: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = line.trim_ascii_start();
     let space = line.iter().position(|byte| *byte == b' ');
@@ -61,7 +61,7 @@ fn text(format: u64, line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 impl Calls {
-    /// Reads a line of that letter.
+    /// Reads a line with that letter.
     pub fn line(&mut self, format: u64, letter: u8, line: &[u8]) {
         match letter {
             b'x' => self.program = whole(format, line).unwrap_or_default(),
@@ -80,12 +80,12 @@ impl Calls {
         call.checked_sub(1).filter(|frame| *frame < self.count)
     }
 
-    /// The frames since the last time.
+    /// The frames that were read since the last call of this function.
     pub fn fresh(&mut self) -> Vec<Frame> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The modules, with the names of places in them.
+    /// The modules, with the names of the places in them.
     pub fn modules(&self) -> Vec<Module> {
         let mut modules = self.modules.clone();
         for module in &mut modules {
@@ -94,7 +94,7 @@ impl Calls {
         modules
     }
 
-    /// Whether some names were left out, because the trace has no room for more.
+    /// Whether some names were left out because the trace has no room for them.
     pub fn is_full(&self) -> bool {
         self.named > MOST_NAMES
     }
@@ -188,7 +188,7 @@ impl Calls {
             _ => (0, 0),
         };
         let place = match self.places.is_empty() {
-            // A return address; the call is before it.
+            // This is a return address; the call lies before it.
             true => self.mapped_at(what.saturating_sub(1)),
             false => {
                 let place = what.checked_sub(1).and_then(|at| usize::try_from(at).ok());
@@ -220,12 +220,12 @@ impl Calls {
     }
 }
 
-/// About how many bytes a name takes in the trace, where a control character has six.
+/// About how many bytes a name takes in the trace: a control character takes six.
 fn written(name: &str) -> usize {
     name.len() + 5 * name.bytes().filter(|byte| byte.is_ascii_control()).count()
 }
 
-/// A text that is the whole line.
+/// A text that fills the whole line.
 fn whole(format: u64, line: &[u8]) -> Option<String> {
     let text = match format < SIZED {
         true => line.trim_ascii(),

@@ -1,4 +1,4 @@
-//! heaptrack's data files: lines of a letter and hexadecimal numbers.
+//! heaptrack's data files. Each line has a letter and hexadecimal numbers.
 //!
 //! ```text
 //! v 10400 3            program and file format
@@ -10,7 +10,7 @@
 //!
 //! A call is one of the tree that [`super::calls`] reads.
 //!
-//! An interpreted file does not say which block of a kind was freed: the last one is taken.
+//! An interpreted file does not say which block of a kind was freed: the reader takes the last one.
 
 use std::collections::HashSet;
 use std::io::BufRead;
@@ -21,12 +21,12 @@ use super::places::Places;
 use super::{freed, plain, About, Call, ForeignError, Source, What};
 use crate::trace::{AllocFamily, Frame, Module};
 
-/// The newest file format that is known.
+/// The newest known file format.
 const NEWEST: u64 = 3;
 const REMEDY: &str =
     "this is no data file of heaptrack 1.0 to 1.5, or it is damaged; record again with `heaptrack`";
 
-/// Whether a file begins like one of these.
+/// Whether a file that begins with these bytes has this format.
 pub fn is_start(start: &[u8]) -> bool {
     let version = start
         .strip_prefix(b"v ")
@@ -39,7 +39,7 @@ pub fn is_start(start: &[u8]) -> bool {
 struct Kind {
     size: u64,
     call: u64,
-    /// Where those that live are.
+    /// Addresses of the live blocks.
     live: Vec<u64>,
 }
 
@@ -55,9 +55,9 @@ pub struct Heaptrack<R> {
     time: u64,
     kinds: Vec<Kind>,
     calls: Calls,
-    /// The call that the last line's block is from; 0: none.
+    /// The call that allocated the block of the last line; 0: none.
     call: u64,
-    /// Of a raw file: where the blocks that live are.
+    /// For a raw file: addresses of the live blocks.
     live: HashSet<u64>,
     places: Places,
     is_raw: bool,
@@ -81,7 +81,7 @@ impl<R: BufRead> Heaptrack<R> {
         }
     }
 
-    /// What the line says; none: nothing that is imported.
+    /// The call in the line; none: the line is not imported.
     fn line(&mut self) -> Option<Option<What>> {
         let text = self.lines.text();
         let Some((&mode, rest)) = text.split_first() else {
@@ -140,7 +140,7 @@ impl<R: BufRead> Heaptrack<R> {
             }
             b'-' if self.is_raw => {
                 let address = number()?;
-                // heaptrack writes down frees of blocks that it did not see begin, and its own reader passes over them.
+                // heaptrack records frees of blocks that it did not see begin, and its own reader skips them.
                 self.live.remove(&address).then(|| freed(address))
             }
             b'-' => {
@@ -153,7 +153,7 @@ impl<R: BufRead> Heaptrack<R> {
                 self.calls.line(self.format, mode, rest);
                 None
             }
-            // Resident memory, suppressions, comments.
+            // Resident memory, suppressions and comments are not imported.
             b'R' | b'A' | b'S' | b'#' => None,
             _ => return None,
         })

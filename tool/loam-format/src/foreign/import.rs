@@ -1,4 +1,4 @@
-//! Calls become a trace: processes become streams, threads are numbered, times begin at 0 and do not go back.
+//! Makes a trace of calls: processes become streams, threads get numbers, times begin at 0 and never decrease.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,26 +8,26 @@ use crate::trace::{
     chance, End, Ended, Event, Frame, Header, Origin, Process, Record, Stack, Stream, Writer,
 };
 
-/// Nanoseconds from call to call of a recording that has no times. Chosen: so little that no pause of a replay comes
-/// of it.
+/// Nanoseconds between calls of a recording without times. Chosen: so few that they never become a pause in a replay.
 pub const STEP: u64 = 1_000;
 
-/// What was imported.
+/// The result of an import.
 #[derive(Debug, Default)]
 pub struct Imported {
-    /// What the recording says of itself.
+    /// The recording's description of itself.
     pub about: About,
     /// Events written.
     pub events: u64,
     /// Processes.
     pub processes: u64,
-    /// Threads of all of them.
+    /// Threads of all processes.
     pub threads: u64,
-    /// What is wrong with the recording from here on; the trace has all that came before, and says why it ends.
+    /// The error at which reading stopped. The trace has all calls before it, and gives the error as the reason of its
+    /// end.
     pub stopped: Option<ForeignError>,
 }
 
-/// A recording of which the first call has been read: what is no recording is known by then.
+/// A recording whose first call was read. By then it is known to be a recording.
 pub struct Begun<'a> {
     source: Box<dyn Source + 'a>,
     first: Call,
@@ -40,8 +40,8 @@ impl<'a> Begun<'a> {
         Ok(Begun { source, first })
     }
 
-    /// Writes the trace. `tool` is the version that does so, `file` the recording's name. `stack_bytes`: the trace has
-    /// the stack of one block for each so many requested bytes, on average, if the recording has stacks.
+    /// Writes the trace. `tool` is the version of the writing tool, `file` the recording's name. `stack_bytes`: if the
+    /// recording has stacks, this is the average distance in requested bytes between two blocks with a stack.
     pub fn write<W: Write>(
         mut self,
         tool: &str,
@@ -94,7 +94,7 @@ impl<'a> Begun<'a> {
 struct Known {
     stream: Stream,
     process: Process,
-    /// Numbers in the trace of threads that live.
+    /// The trace's numbers of the live threads.
     threads: HashMap<u64, u32>,
     next: u32,
 }
@@ -105,10 +105,10 @@ struct Importer<W> {
     processes: HashMap<u64, Known>,
     /// Streams in the order of their first calls.
     order: Vec<Stream>,
-    /// The recording's time at the trace's 0.
+    /// The recording's time that becomes 0 in the trace.
     zero: Option<u64>,
     now: u64,
-    /// Bytes between two blocks with a stack, on average; 0: none has one.
+    /// Average bytes between two blocks with a stack; 0: no block has one.
     stack_bytes: u64,
     imported: Imported,
 }
@@ -174,7 +174,7 @@ impl<W: Write> Importer<W> {
         }
     }
 
-    /// The stream, the thread's number in it, and whether that begins now.
+    /// The stream, the thread's number in it, and whether the thread is new.
     fn thread(&mut self, process: u64, thread: u64) -> Result<(Stream, u32, bool), ForeignError> {
         if !self.processes.contains_key(&process) {
             let image = Process {
@@ -208,7 +208,7 @@ impl<W: Write> Importer<W> {
         Ok((known.stream, number, true))
     }
 
-    /// The stack of the block that the next event hands out, if the block is chosen.
+    /// Writes the stack of the block that the next event hands out, if the block is chosen.
     fn stack(&mut self, stream: Stream, size: u64, frame: Option<u64>) -> Result<(), ForeignError> {
         let event = self.writer.events(stream);
         if self.stack_bytes == 0 || uniform(event) >= chance(size, self.stack_bytes) {
@@ -222,7 +222,7 @@ impl<W: Write> Importer<W> {
         Ok(self.writer.stack(stream, stack)?)
     }
 
-    /// Tells the modules that the frames lie in.
+    /// Writes the modules that the frames lie in.
     fn modules(&mut self, source: &dyn Source) -> Result<(), ForeignError> {
         let modules = source.modules();
         if self.stack_bytes == 0 || modules.is_empty() {
@@ -262,8 +262,8 @@ impl<W: Write> Importer<W> {
     }
 }
 
-/// A number from 0 to 1 that follows from another number and looks drawn by chance (splitmix64). The same recording
-/// always becomes the same trace.
+/// A number from 0 to 1 that depends only on another number and looks random (splitmix64). The same recording
+/// therefore always becomes the same trace.
 fn uniform(number: u64) -> f64 {
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

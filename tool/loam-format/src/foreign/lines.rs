@@ -1,11 +1,11 @@
-//! Lines of a text, numbered, and the numbers in them.
+//! Reads the numbered lines of a text, and the numbers in them.
 
 use std::io::{BufRead, Read};
 
 use super::{At, ForeignError};
 use crate::words;
 
-/// Most bytes of a line: a command with its arguments. What is longer is no text.
+/// The most bytes of a line, which may be a command with its arguments. A file with a longer line is not a text.
 const LONGEST: u64 = 1 << 20;
 /// Characters of a line that an error shows.
 const SHOWN: usize = 60;
@@ -27,7 +27,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Goes to the next line; false: there is none.
+    /// Goes to the next line; false if there is none.
     pub fn advance(&mut self) -> Result<bool, ForeignError> {
         self.line.clear();
         self.number += 1;
@@ -50,12 +50,12 @@ impl<R: BufRead> Lines<R> {
         Ok(any)
     }
 
-    /// The line, as text.
+    /// The present line as text.
     pub fn text(&self) -> &[u8] {
         &self.line
     }
 
-    /// An error about the line.
+    /// An error about the present line.
     pub fn wrong(&self, what: &str, remedy: &'static str) -> ForeignError {
         let line = String::from_utf8_lossy(&self.line);
         ForeignError::Malformed {
@@ -71,7 +71,7 @@ pub fn hexadecimal(word: &[u8]) -> Option<u64> {
     number(word.strip_prefix(b"0x").unwrap_or(word), 16)
 }
 
-/// The numbers in hexadecimal between blanks; none for a word that is no such number.
+/// The hexadecimal numbers of a line, separated by blanks; none for a word that is no such number.
 pub fn hexadecimals(line: &[u8]) -> impl Iterator<Item = Option<u64>> + '_ {
     line.split(|byte| *byte == b' ')
         .filter(|word| !word.is_empty())
@@ -84,7 +84,7 @@ pub fn decimal(word: &[u8]) -> Option<u64> {
 }
 
 fn number(word: &[u8], radix: u32) -> Option<u64> {
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     let word = std::str::from_utf8(word).ok()?;
     let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
     digits.then(|| u64::from_str_radix(word, radix).ok())?

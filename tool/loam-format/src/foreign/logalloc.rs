@@ -1,5 +1,5 @@
-//! The log of Firefox's logalloc: `PID TID FUNCTION(ARGUMENTS)[=RESULT]`, a line a call, in decimal numbers; addresses in
-//! hexadecimal, or `#N` where `logalloc_munge.py` numbered the blocks.
+//! The log of Firefox's logalloc. Each call has a line `PID TID FUNCTION(ARGUMENTS)[=RESULT]` with decimal numbers.
+//! Addresses are hexadecimal, or `#N` if `logalloc_munge.py` numbered the blocks.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -11,13 +11,13 @@ use crate::trace::AllocFamily;
 
 const REMEDY: &str = "a line is `PID TID function(arguments)=result`; remove what other output was mixed in, or log into a file of its own (MALLOC_LOG=FILE)";
 
-/// Whether a file begins like one of these.
+/// Whether a file that begins with these bytes has this format.
 pub fn is_start(start: &[u8]) -> bool {
     let line = start.split(|byte| *byte == b'\n').next().unwrap_or(&[]);
     split(line).is_some()
 }
 
-/// A line's parts.
+/// The parts of a line.
 struct Parts<'a> {
     process: u64,
     thread: u64,
@@ -46,7 +46,7 @@ fn split(line: &[u8]) -> Option<Parts<'_>> {
     })
 }
 
-/// Place and bytes of the blocks of a munged log, by process and number.
+/// Address and bytes of the blocks of a munged log, by process and number.
 type Numbered = HashMap<(u64, u64), (u64, u64)>;
 
 /// Reads a log.
@@ -66,7 +66,7 @@ impl<R: BufRead> Logalloc<R> {
         }
     }
 
-    /// What the line says; none: nothing that is imported.
+    /// The call in the line; none: the line is not imported.
     fn line(&mut self) -> Option<Option<Call>> {
         let parts = split(self.lines.text())?;
         let Parts {
@@ -118,7 +118,7 @@ impl<R: BufRead> Logalloc<R> {
                 0 => return Some(None),
                 address => freed(address),
             },
-            // Questions, of which the heap does not change.
+            // These calls only ask the heap, and do not change it.
             b"jemalloc_stats" | b"malloc_usable_size" | b"malloc_good_size" => return Some(None),
             _ => return None,
         };
@@ -152,7 +152,7 @@ fn begins(
     Some(place)
 }
 
-/// The address of a block that lives; 0: none.
+/// The address of a live block; 0: none.
 fn lives(blocks: &Numbered, process: u64, word: &[u8]) -> Option<u64> {
     let Some(number) = word.strip_prefix(b"#") else {
         return address(word);
@@ -166,7 +166,7 @@ fn ends(blocks: &mut Numbered, places: &mut Places, process: u64, word: &[u8]) -
     let Some(number) = word.strip_prefix(b"#") else {
         return address(word);
     };
-    // A number that no block has is a block that the log did not see begin.
+    // If no block has the number, the log did not see the block begin.
     let known = blocks.remove(&(process, decimal(number)?));
     Some(known.map_or(0, |(place, size)| {
         places.give(place, size);
@@ -174,7 +174,7 @@ fn ends(blocks: &mut Numbered, places: &mut Places, process: u64, word: &[u8]) -
     }))
 }
 
-/// An address as `%p` writes it.
+/// An address in the format of `%p`.
 fn address(word: &[u8]) -> Option<u64> {
     match word {
         b"(nil)" => Some(0),

@@ -1,4 +1,4 @@
-//! What Android's malloc debug writes for `record_allocs`, and `memory_replay` reads:
+//! The text that Android's malloc debug writes for `record_allocs`, and that `memory_replay` reads:
 //!
 //! ```text
 //! TID: malloc ADDRESS SIZE [BEGIN END]           TID: calloc ADDRESS COUNT SIZE [BEGIN END]
@@ -6,7 +6,7 @@
 //! TID: free ADDRESS [BEGIN END]                  TID: thread_done 0x0 [END]
 //! ```
 //!
-//! Times are nanoseconds at which the call began and ended; older recordings have none.
+//! The times of a call's begin and end are in nanoseconds; older recordings have none.
 
 use std::io::BufRead;
 
@@ -16,19 +16,19 @@ use crate::trace::AllocFamily;
 
 const REMEDY: &str = "a line is `TID: function ADDRESS NUMBERS...` as record_allocs of Android's malloc debug writes it; record again, or remove the line";
 
-/// Whether a file begins like one of these.
+/// Whether a file that begins with these bytes has this format.
 pub fn is_start(start: &[u8]) -> bool {
     let line = start.split(|byte| *byte == b'\n').next().unwrap_or(&[]);
     parse(line.trim_ascii_end()).is_some()
 }
 
-/// What a line says.
+/// The call in a line.
 fn parse(line: &[u8]) -> Option<Call> {
     let mut words = line.split(|byte| *byte == b' ').filter(|w| !w.is_empty());
     let thread = decimal(words.next()?.strip_suffix(b":")?)?;
     let function = words.next()?;
     let address = hexadecimal(words.next()?)?;
-    // A free is stamped before it takes effect, all else after it returned.
+    // A free is stamped before it takes effect, every other call after it returned.
     let mut is_free = false;
     let what = {
         let mut number = || words.next().and_then(decimal);

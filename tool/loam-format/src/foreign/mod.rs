@@ -1,12 +1,12 @@
-//! Recordings of other programs, read as traces.
+//! Reads recordings of other programs as traces.
 //!
 //! ```text
 //! impl BufRead -> Source (one for each format: calls) -> Begun (streams, threads, times) -> trace::Writer
 //! ```
 //!
-//! A `Source` reads from start to end and keeps what its format makes it keep: at most the blocks that live and
-//! the kinds of blocks that were seen. What a format does not have is not made up: `About::lost` lists it.
-//! Formats without times get `STEP` nanoseconds a call, so that events stay in order.
+//! A `Source` reads from start to end. It keeps what its format requires: at most the live blocks and the kinds of
+//! blocks that occurred. Data that a format lacks is not made up: `About::lost` lists it. A format without times gets
+//! `STEP` nanoseconds for each call, so that events stay in order.
 
 mod calls;
 mod heaptrack;
@@ -28,7 +28,7 @@ use crate::trace::{AllocFamily, Frame, FreeFamily, Module, WriteError};
 
 pub use import::{Begun, Imported, STEP};
 
-/// Bytes of a file from which its format can be told.
+/// This many bytes of a file suffice to recognise its format.
 pub const SNIFFED: usize = 256;
 
 /// A format that can be imported.
@@ -45,7 +45,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Format; 4] = [
         Format::Heaptrack,
         Format::Logalloc,
@@ -53,7 +53,7 @@ impl Format {
         Format::Mtrace,
     ];
 
-    /// As the command line names it.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Format::Heaptrack => "heaptrack",
@@ -63,7 +63,7 @@ impl Format {
         }
     }
 
-    /// The format of a file that begins with these bytes, which are not compressed.
+    /// The format of a file that begins with these uncompressed bytes.
     pub fn of_start(start: &[u8]) -> Option<Format> {
         Format::ALL.into_iter().find(|format| match format {
             Format::Heaptrack => heaptrack::is_start(start),
@@ -84,7 +84,7 @@ impl Format {
     }
 }
 
-/// What a recording says of itself.
+/// A recording's description of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
     /// The format and its version, in words.
@@ -95,7 +95,7 @@ pub struct About {
     pub page_size: u64,
     /// Whether it has the stacks of the blocks.
     pub has_stacks: bool,
-    /// What of the program the recording does not have, as parts of a list.
+    /// The data that the recording lacks, as parts of a list.
     pub lost: Vec<&'static str>,
 }
 
@@ -108,29 +108,29 @@ pub struct Call {
     pub thread: u64,
     /// Nanoseconds since the recording's own zero.
     pub time: Option<u64>,
-    /// The innermost frame of the stack that handed a block out; none: it is not known.
+    /// The innermost frame of the stack that allocated the block; none: not known.
     pub frame: Option<u64>,
-    /// What was called.
+    /// The function that was called.
     pub what: What,
 }
 
-/// What a call did. Addresses are those of the recording, or made up where it has none.
+/// The effect of a call. Addresses are those of the recording, or made up if it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A block was handed out; address 0: the request failed.
     Allocate {
-        /// By which function.
+        /// The function.
         family: AllocFamily,
-        /// Where.
+        /// Its address.
         address: u64,
         /// Bytes.
         size: u64,
-        /// As asked for; 0 unless the family is an aligned one.
+        /// The requested alignment; 0 unless the family is an aligned one.
         alignment: u64,
     },
     /// A block was freed.
     Free {
-        /// By which function.
+        /// The function.
         family: FreeFamily,
         /// The block.
         address: u64,
@@ -139,7 +139,7 @@ pub enum What {
     Resize {
         /// The block.
         from: u64,
-        /// Where it is now.
+        /// Its new address.
         to: u64,
         /// Bytes.
         size: u64,
@@ -150,10 +150,10 @@ pub enum What {
 
 /// A reader of one format.
 pub trait Source {
-    /// The next call; none: the recording ends here.
+    /// The next call; none: the recording ends.
     fn next(&mut self) -> Result<Option<Call>, ForeignError>;
 
-    /// The frames that came since the last time, each after its caller.
+    /// The frames since the last call of this function. A caller comes before its callees.
     fn frames(&mut self) -> Vec<Frame> {
         Vec::new()
     }
@@ -163,16 +163,16 @@ pub trait Source {
         Vec::new()
     }
 
-    /// What the recording said of itself before the last call that was read.
+    /// The recording's description of itself, from the lines up to the last call that was read.
     fn about(&self) -> About;
 }
 
-/// Where in a recording something is.
+/// A place in a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// A line, from 1.
+    /// A line, counted from 1.
     Line(u64),
-    /// A byte, from 0.
+    /// A byte, counted from 0.
     Byte(u64),
 }
 
@@ -188,22 +188,22 @@ impl std::fmt::Display for At {
 /// Why a recording can not be imported.
 #[derive(Debug, Error)]
 pub enum ForeignError {
-    /// It is not what its format says.
+    /// A part of it contradicts its format.
     #[error("{at}: {what}; {remedy}")]
     Malformed {
-        /// Where.
+        /// The place.
         at: At,
         /// What is wrong.
         what: String,
-        /// What to do.
+        /// What the user can do.
         remedy: &'static str,
     },
-    /// It can not be read, or not be unpacked.
+    /// It can not be read, or not be decompressed.
     #[error("{at}: {source}; the file is damaged or cut, so copy or record it again")]
     Read {
-        /// Up to where it could be read.
+        /// The place up to which it could be read.
         at: At,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// It has no calls.
@@ -216,7 +216,7 @@ pub enum ForeignError {
     Write(#[from] WriteError),
 }
 
-/// The call `free`, which is the only one that some formats know.
+/// The call `free`, which is the only freeing function in some formats.
 fn freed(address: u64) -> What {
     What::Free {
         family: FreeFamily::Free,

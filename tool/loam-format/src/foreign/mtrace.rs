@@ -1,12 +1,14 @@
-//! The binary trace of glibc-malloc-trace-utils: records of 64 bytes, little-endian, of a 64-bit program.
+//! The binary trace of glibc-malloc-trace-utils. It has records of 64 bytes, little-endian, and comes from a 64-bit
+//! program.
 //!
 //! ```text
 //! 0        4      5          8          16         24         32         40
 //! | thread | type | path     | first    | second   | size     | size 2   | sizes inside, unused |
 //! ```
 //!
-//! The first record is a magic one: type 255, first 0x1234, size the bytes of a pointer. `second` is the new block;
-//! `first` the old one, or the error of `posix_memalign`; `size 2` the alignment. Records of type 0 were never filled.
+//! The first record is a magic one: its type is 255, `first` is 0x1234, and `size` is the bytes of a pointer. In other
+//! records, `second` is the new block, `first` the old one or the error of `posix_memalign`, and `size 2` the
+//! alignment. Records of type 0 were never filled.
 
 use std::io::{BufRead, ErrorKind};
 
@@ -20,7 +22,7 @@ const MAGIC_FIRST: u64 = 0x1234;
 const REMEDY: &str =
     "this is no trace of libmtrace's, or it is damaged; record again with glibc-malloc-trace-utils";
 
-/// Whether a file begins like one of these.
+/// Whether a file that begins with these bytes has this format.
 pub fn is_start(start: &[u8]) -> bool {
     start.len() >= RECORD && start[4] == MAGIC && u64_at(start, 8) == Some(MAGIC_FIRST)
 }
@@ -68,7 +70,7 @@ impl<R: BufRead> Mtrace<R> {
         Ok(Some(record))
     }
 
-    /// What a record says; none: nothing that is imported.
+    /// The call in a record; none: the record is not imported.
     fn read(&self, record: &[u8; RECORD]) -> Result<Option<Call>, ForeignError> {
         let word = |at: usize| u64_at(record, at).unwrap_or(0);
         let (first, second, size, size2) = (word(8), word(16), word(24), word(32));

@@ -1,13 +1,13 @@
-//! Addresses for blocks of recordings that have none.
+//! Makes up addresses for blocks of recordings that have none.
 
 use std::collections::HashMap;
 
-/// Where the first block lies: as good as any other, and no place of a program's.
+/// The address of the first block. Any address serves that no real program uses.
 const FIRST: u64 = 0x1_0000_0000;
-/// Blocks are so far apart at least, as with common allocators.
+/// The least distance of two blocks, as in common allocators.
 const GRAIN: u64 = 16;
 
-/// Hands out addresses. Live blocks have different ones; a freed place is used again for the same size.
+/// Hands out addresses. Live blocks have different ones. A freed place is used again for the same size.
 #[derive(Debug)]
 pub struct Places {
     freed: HashMap<u64, Vec<u64>>,
@@ -22,19 +22,19 @@ impl Places {
         }
     }
 
-    /// A place for so many bytes.
+    /// A place for a block of this size.
     pub fn take(&mut self, size: u64) -> u64 {
         let room = room(size);
         let freed = self.freed.get_mut(&room).and_then(Vec::pop);
         freed.unwrap_or_else(|| {
             let fresh = self.fresh;
-            // A recording that claims more than all addresses begins anew: its blocks are not real either.
+            // A recording whose blocks exceed the address space starts again: such blocks are not real anyway.
             self.fresh = fresh.checked_add(room).unwrap_or(FIRST);
             fresh
         })
     }
 
-    /// The block of so many bytes there is gone.
+    /// The block of this size at the address has ended.
     pub fn give(&mut self, address: u64, size: u64) {
         self.freed.entry(room(size)).or_default().push(address);
     }

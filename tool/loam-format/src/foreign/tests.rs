@@ -1,4 +1,4 @@
-//! Each format, a few lines long: what becomes of it, and what is said when it is not what it should be.
+//! Each format in a few lines: the resulting trace, and the message if the recording is damaged.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn imported(format: Format, bytes: &[u8]) -> (Vec<(u32, Record)>, Imported) {
     (records.collect(), imported)
 }
 
-/// What happened, in short: `thread:event`.
+/// The events in short: `thread:event`.
 fn short(records: &[(u32, Record)]) -> Vec<String> {
     let of = |record: &Record| {
         let what = match record.event {
@@ -46,7 +46,7 @@ fn short(records: &[(u32, Record)]) -> Vec<String> {
     records.iter().map(|(_, record)| of(record)).collect()
 }
 
-/// The message of what is wrong, at the first call or later.
+/// The error message, at the first call or later.
 fn complaint(format: Format, bytes: &[u8]) -> String {
     match Begun::new(format.open(bytes)) {
         Err(error) => error.to_string(),
@@ -143,7 +143,7 @@ fn stacks(bytes: &[u8], stack_bytes: u64) -> Vec<(u64, Vec<String>)> {
         .collect()
 }
 
-/// Two modules, one of them mapped elsewhere later; and a program whose texts have blanks.
+/// Two modules, one of which is mapped elsewhere later, and a program with blanks in its texts.
 const RAW_STACKS: &str = "v 10400 3
 x a /srv/a ber
 X ./a
@@ -203,12 +203,12 @@ fn heaptracks_calls_become_stacks() {
         (2, of(&["/srv/a+1210 main:7"])),
     ];
     assert_eq!(stacks(STACKS.as_bytes(), 1), interpreted);
-    // Texts had no lengths once.
+    // Old formats had no lengths of texts.
     let old = STACKS.replace("10400 3", "10200 2");
     let old = old.replace("s 6 ", "s ").replace("s 4 ", "s ");
     let old = old.replace("s 3 ", "s ").replace("s 8 ", "s ");
     assert_eq!(stacks(old.as_bytes(), 1), interpreted);
-    // A line that is damaged costs what leads through it.
+    // A damaged line costs only the stacks through it.
     let damaged = STACKS.replace("i 1310 1", "i nothing");
     assert_eq!(
         stacks(damaged.as_bytes(), 1)[0].1[1],

@@ -1,7 +1,7 @@
-//! The lines that a workload prints: a start, checkpoints, an end. One JSON object each.
+//! The lines that a workload prints: a start, checkpoints and an end. Each is one JSON object.
 //!
-//! Unknown keys are kept in `extra`; every figure may be missing or null, because not every
-//! experiment has every figure (an overhead needs something live).
+//! Unknown keys are kept in `extra`. Every figure may be missing or null, because not every experiment has every
+//! figure (an overhead needs live bytes).
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,37 +11,37 @@ use thiserror::Error;
 /// A line of a workload.
 #[derive(Debug, Clone)]
 pub enum Line {
-    /// The first.
+    /// The first line.
     Start(Map<String, Value>),
     /// One measurement.
     Checkpoint(Box<Checkpoint>),
-    /// The last.
+    /// The last line.
     End(Map<String, Value>),
     /// A type that this version does not know; ignored.
     Other,
 }
 
-/// Why a line is none.
+/// Why a line is not valid.
 #[derive(Debug, Error)]
 pub enum LineError {
-    /// Not JSON, or not an object.
+    /// The line is not JSON, or not an object.
     #[error("is not a JSON object: `{excerpt}`")]
     NotAnObject {
-        /// Its beginning.
+        /// The line's beginning.
         excerpt: String,
     },
-    /// An object without a type.
+    /// The object has no type.
     #[error("has no \"type\": `{excerpt}`")]
     NoType {
-        /// Its beginning.
+        /// The line's beginning.
         excerpt: String,
     },
-    /// A known key with a value of the wrong kind.
+    /// A known key has a value of the wrong kind.
     #[error("is no checkpoint: {reason}: `{excerpt}`")]
     BadCheckpoint {
         /// What is wrong.
         reason: String,
-        /// Its beginning.
+        /// The line's beginning.
         excerpt: String,
     },
 }
@@ -64,9 +64,9 @@ pub struct Latency {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Checkpoint {
-    /// Which of the experiment's designs this is; `malloc` where there is only one.
+    /// The experiment's design; `malloc` if there is only one.
     pub variant: String,
-    /// Which of several curves of a variant this belongs to.
+    /// The curve of the variant.
     pub series: String,
     /// Its place in the series, from 0.
     pub index: u64,
@@ -74,37 +74,37 @@ pub struct Checkpoint {
     pub x: Option<f64>,
     /// What the x axis counts.
     pub x_unit: String,
-    /// Since the last checkpoint.
+    /// Operations since the last checkpoint.
     pub operations: Option<f64>,
-    /// Since the last checkpoint.
+    /// Seconds since the last checkpoint.
     pub seconds: Option<f64>,
-    /// Since the last checkpoint.
+    /// The rate since the last checkpoint.
     pub operations_per_second: Option<f64>,
-    /// Of sampled operations since the last checkpoint.
+    /// Latency of sampled operations since the last checkpoint.
     pub latency_ns: Option<Latency>,
-    /// Requested and not yet freed.
+    /// Bytes that were requested and not yet freed.
     pub live_bytes: Option<f64>,
-    /// Resident now.
+    /// Resident bytes now.
     pub resident_bytes: Option<f64>,
-    /// Most resident so far.
+    /// The most resident bytes so far.
     pub peak_resident_bytes: Option<f64>,
-    /// Resident, but freed lazily: the kernel may take it at any time.
+    /// Resident bytes that were freed lazily: the kernel may take them at any time.
     pub lazyfree_bytes: Option<f64>,
-    /// In huge pages.
+    /// Bytes in huge pages.
     pub huge_bytes: Option<f64>,
-    /// Since the start.
+    /// Minor faults since the start.
     pub minor_faults: Option<f64>,
-    /// Since the start.
+    /// Major faults since the start.
     pub major_faults: Option<f64>,
-    /// Since the start.
+    /// Time in user mode since the start.
     pub user_seconds: Option<f64>,
-    /// Since the start.
+    /// Time in the system since the start.
     pub system_seconds: Option<f64>,
     /// Lines of /proc/self/maps.
     pub mappings: Option<f64>,
     /// (resident - baseline) / live - 1.
     pub overhead: Option<f64>,
-    /// Whatever else it said.
+    /// All other keys.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }

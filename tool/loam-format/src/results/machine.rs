@@ -1,4 +1,4 @@
-//! The machine that measured, as far as it explains figures.
+//! The machine of the measurement, as far as it explains figures.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +35,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Whether trials on both can stand in one row: the same hardware, system and settings. How loaded they were does not
-    /// matter.
+    /// Whether trials on both machines can be compared in one row: the hardware, system and settings must be the same.
+    /// Their load does not matter.
     pub fn is_like(&self, other: &Machine) -> bool {
         let still = |one: &Machine| Machine {
             load_average: 0.0,

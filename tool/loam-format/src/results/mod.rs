@@ -1,12 +1,12 @@
 //! The results file: everything that a run measured and everything needed to draw it again.
 //!
-//! JSON, versioned. Readers ignore keys that they do not know, so keys may be added; a change that
-//! old readers would misunderstand raises `VERSION`. The lines that a workload printed are kept
-//! word for word: what a later version of the tool wants to draw from them is still there.
+//! The file is JSON with a version. Readers ignore unknown keys, so keys may be added. A change that older readers
+//! would misunderstand raises `VERSION`. The lines that a workload printed are kept word for word, so that a later
+//! version of the tool can draw more from them.
 //!
 //! ```text
 //! Results
-//!   machine, tool, options        who measured, where, how
+//!   machine, tool, options        the measuring tool, its machine and its options
 //!   experiments[] -> cases[]      what was planned: arguments and allocators of each case
 //!   allocators[]                  identity of each library; the absent ones with their reason
 //!   trials[] -> lines[]           one process each: how it ended and what it printed
@@ -24,18 +24,18 @@ use thiserror::Error;
 
 use machine::Machine;
 
-/// Which of its two sizes an experiment runs in.
+/// The size in which an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
-    /// Small, for a first look.
+    /// A small size, for a first look.
     Quick,
-    /// As the articles had it, or larger.
+    /// The articles' size, or larger.
     Full,
 }
 
 impl Form {
-    /// As the workloads' command line and the reports write it.
+    /// The name on the workloads' command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Form::Quick => "quick",
@@ -44,9 +44,9 @@ impl Form {
     }
 }
 
-/// What the first key of a results file says.
+/// The value of the first key of a results file.
 pub const FORMAT: &str = "loam-lab-results";
-/// Raised when old readers would misunderstand what new writers write.
+/// Raised when an older reader would misunderstand the file.
 pub const VERSION: u32 = 1;
 
 /// A results file.
@@ -56,37 +56,37 @@ pub struct Results {
     pub format: String,
     /// At most [`VERSION`].
     pub version: u32,
-    /// How far the run came.
+    /// How far the run got.
     pub state: State,
     /// When it began, UTC.
     pub created: String,
     /// When this file was written, UTC.
     pub updated: String,
-    /// What measured.
+    /// The tool that measured.
     pub tool: Tool,
-    /// What it measured on.
+    /// The machine of the measurement.
     pub machine: Machine,
-    /// How it measured.
+    /// The options of the measurement.
     pub options: Options,
-    /// What was planned.
+    /// The planned experiments.
     pub experiments: Vec<ExperimentRecord>,
-    /// Under which allocators; those that were not there too.
+    /// The allocators of the plan, including the absent ones.
     pub allocators: Vec<AllocatorRecord>,
-    /// What was measured, in the order in which it was.
+    /// The trials, in the order in which they ran.
     pub trials: Vec<Trial>,
 }
 
-/// How far a run came.
+/// How far a run got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Under way, or ended without a chance to say so.
+    /// The run goes on, or it was killed.
     Running,
     /// Every planned trial was run, successfully or not.
     Complete,
     /// Stopped by the user.
     Interrupted,
-    /// Stopped by an error, a full disk for instance.
+    /// An error stopped it, for instance a full disk.
     Stopped,
 }
 
@@ -102,7 +102,7 @@ pub struct Tool {
     pub modified: bool,
 }
 
-/// How the run was to be done.
+/// The options of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Options {
     /// Size of the experiments.
@@ -111,37 +111,37 @@ pub struct Options {
     pub seed: u64,
     /// Trials of each allocator.
     pub rounds: u32,
-    /// Longest time for one trial.
+    /// The longest time of a trial.
     pub timeout_seconds: u64,
 }
 
-/// One experiment as it was planned.
+/// An experiment of the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentRecord {
     /// Its name.
     pub name: String,
     /// The program.
     pub workload: PathBuf,
-    /// Which program exactly.
+    /// The program's digest, which identifies it.
     pub sha256: String,
-    /// The ways in which it was to be run.
+    /// The ways in which it is run.
     pub cases: Vec<Case>,
-    /// What is replayed, if it is a trace.
+    /// The trace that is replayed, if the experiment is a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceRecord>,
-    /// Whence it is, in a file that was merged of several.
+    /// The experiment's origin, in a file that was merged from several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
 }
 
-/// An experiment of a merged file: of one machine, with its own allocators.
+/// The origin of an experiment in a merged file: one machine with its own allocators.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// The experiment's name where it was measured.
+    /// The experiment's name in the original file.
     pub of: String,
     /// The machine that measured.
     pub machine: Machine,
-    /// The allocators there.
+    /// The allocators of that machine.
     pub allocators: Vec<AllocatorRecord>,
     /// The results files.
     pub files: Vec<PathBuf>,
@@ -152,17 +152,17 @@ pub struct Part {
 pub struct TraceRecord {
     /// The file.
     pub path: PathBuf,
-    /// Which file exactly.
+    /// The file's digest, which identifies it.
     pub sha256: String,
     /// The command that was recorded.
     pub command: Vec<String>,
-    /// The process of it, by its number in the trace.
+    /// The process, by its number in the trace.
     pub process: u32,
     /// That process's program.
     pub program: String,
-    /// The label of the allocator that it ran on.
+    /// The label of the allocator that the process ran on.
     pub recorded_allocator: String,
-    /// The measured allocator that is the same, with the same settings; none: it is not here.
+    /// The measured allocator that is the same and has the same settings; none: it was not measured.
     pub same_allocator: Option<String>,
     /// Events that were replayed.
     pub events: u64,
@@ -172,34 +172,34 @@ pub struct TraceRecord {
     pub threads: u64,
     /// Seconds of the recording.
     pub seconds: f64,
-    /// Bytes that lived at most.
+    /// The most bytes that lived at once.
     pub peak_live_bytes: u64,
-    /// Percent of the recording's time at which it is replayed; 0: without pauses.
+    /// The speed of the replay, in percent of the recording's time; 0: without pauses.
     pub speed_percent: u64,
-    /// What a reader must know before believing figures, in sentences.
+    /// Cautions for readers of the figures, in sentences.
     pub remarks: Vec<String>,
-    /// How far the replay's memory is from the program's, once it was measured.
+    /// The error of the replay's memory, once it was measured.
     #[serde(default)]
     pub error: Option<ReplayErrorRecord>,
     /// The format of another program's recording that the trace was imported from. Such a recording has no touched
     /// pages, so its replay can not be checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<String>,
-    /// Moments that the program named.
+    /// Moments that the program marked with a name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<MarkRecord>,
 }
 
-/// A moment that a recorded program named.
+/// A moment that a recorded program marked with a name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MarkRecord {
-    /// Since the program's first event.
+    /// Seconds since the program's first event.
     pub seconds: f64,
     /// Its name.
     pub name: String,
 }
 
-/// How far a replay on the recorded allocator is from what was recorded: resident bytes of the heap.
+/// The error of a replay on the recorded allocator, measured in resident bytes of the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ReplayErrorRecord {
     /// Share of the recorded peak by which the replay's differs; negative: the replay has less.
@@ -208,37 +208,37 @@ pub struct ReplayErrorRecord {
     pub on_average: f64,
     /// Points that were compared, in each trial.
     pub points: usize,
-    /// Trials.
+    /// Number of trials.
     pub trials: usize,
-    /// Whether both are small enough to believe the replay.
+    /// Whether both errors are small enough to trust the replay.
     pub reproduces: bool,
 }
 
 /// One way of running an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
-    /// Tells the cases of an experiment apart.
+    /// The name, unique in the experiment.
     pub name: String,
     /// Arguments beside the form and the seed.
     pub arguments: Vec<String>,
-    /// Labels of the allocators under which it was to run.
+    /// Labels of the allocators under which it is planned.
     pub allocators: Vec<String>,
-    /// In how many rounds.
+    /// Number of rounds.
     pub rounds: u32,
 }
 
 /// One allocator of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AllocatorRecord {
-    /// What tables call it.
+    /// Its label in tables.
     pub label: String,
     /// Its name in the catalogue.
     pub name: String,
-    /// What people call it.
+    /// Its name for people.
     pub title: String,
     /// Whether it was measured.
     pub measured: bool,
-    /// Its version, as far as it could be told.
+    /// Its version, if it is known.
     pub version: Option<String>,
     /// The shared object that was preloaded.
     pub path: Option<PathBuf>,
@@ -246,13 +246,13 @@ pub struct AllocatorRecord {
     pub source: String,
     /// The settings under which it ran.
     pub environment: BTreeMap<String, String>,
-    /// Which library exactly.
+    /// The library's digest, which identifies it.
     pub sha256: Option<String>,
-    /// The linker's identity of it.
+    /// The library's build-id from the linker.
     pub build_id: Option<String>,
     /// Why it was not measured.
     pub reason: Option<String>,
-    /// What would bring it.
+    /// The command that would install it.
     pub remedy: Option<String>,
 }
 
@@ -260,7 +260,7 @@ pub struct AllocatorRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// It did its work and said so.
+    /// It did its work and reported so.
     Ok,
     /// A signal ended it.
     Crashed,
@@ -268,19 +268,19 @@ pub enum Status {
     TimedOut,
     /// It ended with an exit code other than 0.
     Failed,
-    /// What it printed is not what a workload prints.
+    /// Its output is not that of a workload.
     Garbage,
     /// It ran, but not on the allocator that it should have run on.
     NotPreloaded,
-    /// It computed something else than under the other allocators.
+    /// Its result differs from that under the other allocators.
     WrongResult,
     /// It could not be started.
     NotStarted,
-    /// It had nothing to measure here and said why: a variant that this allocator does not offer.
+    /// It had nothing to measure here and gave the reason: this allocator does not offer the variant.
     Unavailable,
 }
 
-/// One process.
+/// A trial, which is one process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Trial {
     /// The experiment's name.
@@ -293,16 +293,16 @@ pub struct Trial {
     pub round: u32,
     /// Its place among all trials, from 0.
     pub position: u32,
-    /// Run first to fill the page cache, and not counted.
+    /// Whether it ran first, only to fill the page cache, and is not counted.
     #[serde(default)]
     pub warm_up: bool,
     /// How it ended.
     pub status: Status,
-    /// Why, unless it is ok.
+    /// The reason, unless the status is ok.
     pub reason: Option<String>,
     /// When it began, UTC.
     pub started: String,
-    /// From start to end as seen from outside.
+    /// Seconds from its start to its end, measured from outside.
     pub seconds: f64,
     /// How the preload was checked: `mapped`, `traced`, or `none` for the system's.
     pub preload: String,
@@ -310,13 +310,13 @@ pub struct Trial {
     pub steal: f64,
     /// Share of the machine that other processes used.
     pub other_load: f64,
-    /// Whether either was too high.
+    /// Whether `steal` or `other_load` was too high.
     pub noisy: bool,
-    /// Length of the padding in its environment; moves the stack.
+    /// Length of the padding in its environment, which moves the stack.
     pub padding: u32,
-    /// The last of what it wrote to standard error.
+    /// The end of its standard error.
     pub stderr_tail: String,
-    /// What it printed, line by line, word for word.
+    /// Its output, line by line, word for word.
     pub lines: Vec<Box<RawValue>>,
 }
 
@@ -326,7 +326,7 @@ impl Trial {
         self.status == Status::Ok && !self.warm_up
     }
 
-    /// Whether it belongs to that place in the plan.
+    /// Whether it is the trial of that place in the plan.
     pub fn is_at(&self, experiment: &str, case: &str, allocator: &str, round: u32) -> bool {
         !self.warm_up
             && self.round == round
@@ -354,13 +354,13 @@ impl Trial {
     }
 }
 
-/// Why a text is no results file that this reader knows.
+/// Why a text is not a results file for this reader.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum Unfit {
-    /// It is something else, or damaged.
+    /// The text is something else, or damaged.
     #[error("it is no results file of `loam lab`: {0}")]
     NotResults(String),
-    /// It is from the future.
+    /// The file comes from a newer version.
     #[error("it has format version {0}, and this reader understands up to {VERSION}")]
     TooNew(u64),
 }
@@ -386,7 +386,7 @@ impl Results {
         }
     }
 
-    /// Trials that were planned and are not there.
+    /// Number of planned trials that are missing.
     pub fn missing(&self) -> usize {
         let planned: usize = self
             .experiments
@@ -397,7 +397,7 @@ impl Results {
         planned.saturating_sub(self.trials.iter().filter(|trial| !trial.warm_up).count())
     }
 
-    /// Trials whose figures do not count because they went wrong.
+    /// Trials that failed, so that their figures do not count.
     pub fn failed(&self) -> impl Iterator<Item = &Trial> {
         let is_good = |status| matches!(status, Status::Ok | Status::Unavailable);
         self.trials

@@ -1,4 +1,4 @@
-//! Chunks: the file's frame. A chunk's head names its kind, its stream and its lengths.
+//! Chunks, the frame of the file. A chunk's head names its kind, its stream and its lengths.
 //!
 //! ```text
 //!  file    0      8        10       12       16
@@ -8,29 +8,29 @@
 //!          | kind | stream | stored | raw    | rows   | checksum  | payload: `stored` bytes |
 //! ```
 //!
-//! The checksum (CRC-32) is that of the head's first 20 bytes and the payload. The payload is a zstd frame of `raw`
-//! bytes.
+//! The checksum (CRC-32) covers the head's first 20 bytes and the payload. The payload is a zstd frame of `raw` bytes.
 
 use std::io;
 
 /// The first bytes of a trace.
 pub const MAGIC: &[u8; 8] = b"LOAMTRC\n";
-/// The format's version. It changes when an older reader would misread; what is only added leaves it.
+/// The format's version. It changes if an older reader would misread the file; additions do not change it.
 pub const VERSION: u16 = 1;
 /// Bytes before the first chunk.
 pub const FILE_HEAD: usize = 16;
 /// Bytes of a chunk's head.
 pub const CHUNK_HEAD: usize = 24;
-/// Most bytes of a payload, decompressed.
+/// The most bytes of a decompressed payload.
 pub const MAX_RAW: usize = 16 << 20;
-/// Most rows of a chunk.
+/// The most rows of a chunk.
 pub const MAX_ROWS: u32 = 1 << 18;
-/// Kinds from here on are no chunk: nobody will ever declare so many, and text looks like that.
+/// A number from here on is not a kind. The list will never have so many kinds, and the bytes of a text are such
+/// numbers.
 pub const MAX_KIND: u32 = 1 << 16;
-/// How hard zstd tries: the drainer runs beside the program.
+/// The compression level of zstd. It is low because the drainer runs beside the program.
 const LEVEL: i32 = 1;
 
-/// What a chunk holds. Numbers are the file's; they never change their meaning.
+/// The content of a chunk. The numbers are those in the file and never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ChunkKind {
@@ -48,16 +48,16 @@ pub enum ChunkKind {
     Marks = 6,
     /// Stacks of a sample of blocks.
     Stacks = 7,
-    /// Their frames.
+    /// The frames of these stacks.
     Frames = 8,
     /// The end of a process, JSON.
     End = 9,
-    /// Where the chunks are.
+    /// The places of the chunks.
     Index = 10,
 }
 
 impl ChunkKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [ChunkKind; 10] = [
         ChunkKind::Header,
         ChunkKind::Process,
@@ -78,7 +78,7 @@ impl ChunkKind {
             .find(|kind| *kind as u32 == number)
     }
 
-    /// As the declared list writes it.
+    /// The name in the declared list.
     pub fn name(self) -> &'static str {
         match self {
             ChunkKind::Header => "header",
@@ -98,15 +98,15 @@ impl ChunkKind {
 /// The head of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkHead {
-    /// What it holds.
+    /// Its kind, as a number.
     pub kind: u32,
-    /// Whose it is.
+    /// The stream that it belongs to.
     pub stream: u32,
     /// Bytes of the payload.
     pub stored: u32,
     /// Bytes of the payload, decompressed.
     pub raw: u32,
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
     /// Checksum.
     pub checksum: u32,
@@ -128,7 +128,7 @@ impl ChunkHead {
         }
     }
 
-    /// Whether this can be a chunk's head.
+    /// Whether these numbers can be a chunk's head.
     pub fn is_sound(&self) -> bool {
         (1..MAX_KIND).contains(&self.kind)
             && self.raw as usize <= MAX_RAW
@@ -153,7 +153,7 @@ pub fn file_head() -> [u8; FILE_HEAD] {
     head
 }
 
-/// Compresses chunks. Its memory is used again.
+/// Compresses chunks. Its memory is used for many chunks.
 pub struct Sealer {
     compressor: zstd::bulk::Compressor<'static>,
     bytes: Vec<u8>,
@@ -174,7 +174,7 @@ impl Sealer {
         })
     }
 
-    /// The chunk as the file has it.
+    /// Appends the chunk, in the form that the file has.
     pub fn seal(
         &mut self,
         kind: ChunkKind,

@@ -19,13 +19,13 @@ pub const FREE: u8 = 1 << 4;
 pub const FROM: u8 = 2 << 4;
 /// The second half of a resize.
 pub const TO: u8 = 3 << 4;
-/// A block from before.
+/// A block that lived before recording began.
 pub const EXISTING: u8 = 4 << 4;
 /// A thread's first event.
 pub const BEGINS: u8 = 5 << 4;
 /// A thread's last event.
 pub const ENDS: u8 = 6 << 4;
-/// What is rare; the detail says which.
+/// A rare event; the detail says which.
 pub const OTHER: u8 = 7 << 4;
 
 /// The bits of the kind.
@@ -50,28 +50,28 @@ pub const TRIM: u8 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Column {
-    /// A byte an event.
+    /// One byte for each event.
     Operation,
-    /// Runs of events of one thread: thread, events in a row.
+    /// Runs of events of one thread: the thread, and the number of events.
     Thread,
     /// Units since the event before.
     Time,
-    /// Bytes asked for.
+    /// Requested bytes.
     Size,
-    /// Logarithm of the alignment plus one; 0: not a power of two, which follows.
+    /// The logarithm of the alignment, plus one. 0: the alignment is not a power of two, and follows.
     Alignment,
     /// Resident pages.
     Touched,
-    /// A sized free's size less the block's own; a fork's child; a count of dropped events.
+    /// The size of a sized free minus the block's own size; the child of a fork; a number of dropped events.
     Extra,
-    /// Where an allocated block lies.
+    /// The address of an allocated block.
     Address,
-    /// Which block is freed.
+    /// The block that is freed.
     Freed,
 }
 
 impl Column {
-    /// All of them, in the file's order.
+    /// All columns, in the file's order.
     pub const ALL: [Column; 9] = [
         Column::Operation,
         Column::Thread,
@@ -84,7 +84,7 @@ impl Column {
         Column::Freed,
     ];
 
-    /// As the declared list writes it.
+    /// The name in the declared list.
     pub fn name(self) -> &'static str {
         match self {
             Column::Operation => "operation",

@@ -1,4 +1,4 @@
-//! Columns become events again. Nothing here believes a number before it was checked.
+//! Makes events of columns. No number is used before it is checked.
 
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ use super::event::{AllocFamily, Event, FreeFamily, Record};
 use super::predict::Predictor;
 use super::varint::{unzigzag, Input};
 
-/// Why the payload of a chunk means nothing, though its checksum is right.
+/// Why the payload of a chunk is invalid, although its checksum is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// A column ends before its events do.
@@ -25,22 +25,22 @@ pub enum DecodeError {
     /// A block's number points before the chunk, or a stack of freed blocks is empty.
     #[error("an event names a block that the chunk does not have")]
     NoSuchBlock,
-    /// Columns have more than the events need.
+    /// A column has more bytes than the events need.
     #[error("a column has more than its events need")]
     Long,
 }
 
-/// The guesses and the blocks of a chunk: kept from chunk to chunk, so that their memory is used again.
+/// The predictor and the blocks of a chunk. They are kept from chunk to chunk, so that their memory is used again.
 #[derive(Debug, Default)]
 pub struct Decoder {
     predictor: Predictor,
     /// Address and bytes of the blocks of this chunk, by number.
     blocks: Vec<(u64, u64)>,
-    /// Resizes that have begun: thread and address.
+    /// Resizes that have begun, as thread and address.
     resizing: Vec<(u32, u64)>,
 }
 
-/// Where reading a chunk stands.
+/// The state of reading a chunk.
 #[derive(Debug)]
 struct Columns<'a> {
     operation: Input<'a>,
@@ -73,8 +73,8 @@ impl Columns<'_> {
 }
 
 impl Decoder {
-    /// Appends the events of a chunk to `out`, and returns how many of its stream's events came before it. `unit` is
-    /// the header's, in nanoseconds. After an error `out` holds the events that were read before it.
+    /// Appends the events of a chunk to `out`. Returns how many events of the stream came before the chunk. `unit` is
+    /// the header's, in nanoseconds. After an error, `out` holds the events that were read before it.
     pub fn decode(
         &mut self,
         payload: &[u8],
@@ -122,7 +122,7 @@ impl Decoder {
         Ok(number)
     }
 
-    /// None: a later version's event, which is passed over.
+    /// None: the event belongs to a later version and is skipped.
     fn event(
         &mut self,
         columns: &mut Columns<'_>,
@@ -203,7 +203,7 @@ impl Decoder {
                 DROPPED => Event::Dropped {
                     count: columns.extra.number()?,
                 },
-                // From here on the flag says whether an extra follows.
+                // For all further events, the flag says whether an extra follows.
                 _ => {
                     let extra = flag.then(|| columns.extra.number()).transpose()?;
                     return Ok(match detail {
@@ -235,7 +235,7 @@ impl Decoder {
         Ok((address, size))
     }
 
-    /// The freed block and its bytes, 0 where they are not known.
+    /// The freed block and its bytes; 0 bytes if they are not known.
     fn freed(
         &mut self,
         columns: &mut Columns<'_>,

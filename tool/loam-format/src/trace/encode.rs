@@ -1,4 +1,4 @@
-//! Events of one chunk become columns.
+//! Makes columns of the events of one chunk.
 
 use super::chunk::MAX_ROWS;
 use super::columns::{
@@ -9,20 +9,20 @@ use super::event::{AllocFamily, Event, FreeFamily, Record};
 use super::predict::{table, Predictor};
 use super::varint::{put, zigzag};
 
-/// Places for recent blocks; a power of two. The encoder alone knows them: a block that it has forgotten costs a
-/// longer number and no more, so this may change without a change of the format. 2^16 places are 1 MiB, what a
-/// core's own cache holds.
+/// Places for recent blocks; a power of two. Only the encoder has them: a forgotten block costs a longer number and
+/// nothing else, so this may change without a change of the format. 2^16 places are 1 MiB, the size of a core's own
+/// cache.
 const RECENT: usize = 1 << 16;
-/// Nanoseconds after which a chunk is closed, so that a crash loses little.
+/// Nanoseconds after which a chunk is closed. A crash therefore loses little.
 const CHUNK_AGE: u64 = 1_000_000_000;
 
-/// A recent block. One comparison tells whether it is the wanted one, and of this chunk:
+/// A recent block. One comparison shows whether it is the wanted block and belongs to this chunk:
 ///
 /// ```text
 ///   key    | address, 48 bits | chunk, 16 |      block  | bytes, 44 bits | number in the chunk, 20 |
 /// ```
 ///
-/// What does not fit is not remembered.
+/// A block whose numbers do not fit is not remembered.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
     key: u64,
@@ -32,11 +32,11 @@ struct Recent {
 const NUMBER_BITS: u32 = 20;
 const CHUNK_BITS: u32 = 16;
 
-/// Events that are encoded as they are made.
+/// Events that are made while they are encoded.
 pub trait Source {
-    /// Pushes events until none is left or the chunk is closed.
+    /// Pushes events until no event is left or the chunk is closed.
     fn fill(&mut self, encoder: &mut Encoder);
-    /// Whether none is left.
+    /// Whether no event is left.
     fn is_empty(&self) -> bool;
 }
 
@@ -56,7 +56,7 @@ impl Source for &[Record] {
     }
 }
 
-/// The nanoseconds that times are counted in. A power of two, as every recorder's is, costs no division.
+/// The nanoseconds in a unit of time. A power of two, which every recorder uses, costs no division.
 #[derive(Debug, Clone, Copy)]
 enum Unit {
     Power(u32),
@@ -87,27 +87,27 @@ impl Unit {
     }
 }
 
-/// A chunk of events that grows.
+/// A chunk of events that is being filled.
 #[derive(Debug)]
 pub struct Encoder {
     columns: [Vec<u8>; Column::ALL.len()],
     predictor: Predictor,
     recent: Box<[Recent; RECENT]>,
-    /// Blocks of this chunk.
+    /// Number of blocks in this chunk.
     blocks: u64,
-    /// Resizes that have begun: thread and address.
+    /// Resizes that have begun, as thread and address.
     resizing: Vec<(u32, u64)>,
     chunk: u64,
     rows: u32,
-    /// With so many rows it is closed.
+    /// The chunk is closed when it has this many rows.
     limit: u32,
     unit: Unit,
     first_time: u64,
     last_time: u64,
-    /// Rows whose time is in its column: those behind them have the last one's.
+    /// Rows that have their time in the column. The rows after them have the time of the last one.
     timed: u32,
     missed: u64,
-    /// The thread of the last events, and how many rows came before them.
+    /// The thread of the last events, and the number of rows before them.
     run: (u32, u32),
 }
 
@@ -132,7 +132,7 @@ impl Encoder {
         }
     }
 
-    /// Events so far.
+    /// Number of events so far.
     pub fn rows(&self) -> u32 {
         self.rows
     }
@@ -147,7 +147,7 @@ impl Encoder {
         self.unit.nanoseconds(self.last_time)
     }
 
-    /// Whether the chunk is to be finished: it has as many rows as a chunk may have, or its last event is much later
+    /// Whether the chunk must be finished: it has as many rows as a chunk may have, or its last event is much later
     /// than its first.
     #[inline(always)]
     pub fn is_closed(&self) -> bool {
@@ -159,14 +159,14 @@ impl Encoder {
         self.unit.nanoseconds(self.unit.count(nanoseconds) + 1)
     }
 
-    /// Adds an event. Times that go back are taken for the last one.
+    /// Adds an event. If its time is before that of the last event, it gets the last one's time.
     pub fn push(&mut self, record: &Record) {
         self.begin_run(record.thread);
         self.advance(record.time);
         self.push_now(&record.event);
     }
 
-    /// Adds an event of the thread and at the time that were said last.
+    /// Adds an event with the thread and the time that were set last.
     #[inline(always)]
     pub fn push_now(&mut self, event: &Event) {
         let operation = self.put_event(self.run.0, event);
@@ -174,7 +174,7 @@ impl Encoder {
         self.rows += 1;
     }
 
-    /// The same of a block of a family without alignments. Address 0: the request failed.
+    /// The same for the allocation of a block in a family without alignments. Address 0: the request failed.
     #[inline(always)]
     pub fn push_allocated(&mut self, family: AllocFamily, address: u64, size: u64) {
         let failed = self.put_block(self.run.0, address, size);
@@ -182,7 +182,7 @@ impl Encoder {
         self.rows += 1;
     }
 
-    /// The same of a free, whose pages nobody looked at.
+    /// The same for a free without a look at the block's pages.
     #[inline(always)]
     pub fn push_freed(&mut self, family: FreeFamily, address: u64, size: u64) {
         self.put_free(self.run.0, family, address, size);
@@ -199,7 +199,8 @@ impl Encoder {
         }
     }
 
-    /// Says when the next event was, in nanoseconds: before a chunk's first event, and as often as is of use.
+    /// Sets the time of the next events, in nanoseconds. It must be called before a chunk's first event, and may be
+    /// called as often as is useful.
     #[inline(never)]
     pub fn advance(&mut self, nanoseconds: u64) {
         let time = self.unit.count(nanoseconds);
@@ -225,19 +226,19 @@ impl Encoder {
         self.timed = self.rows;
     }
 
-    /// Says whose the next events are.
+    /// Sets the thread of the next events.
     pub fn begin_run(&mut self, thread: u32) {
         if thread != self.run.0 {
             self.end_run(thread);
         }
     }
 
-    /// How many events there is room for.
+    /// The number of events that still fit.
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.rows) as usize
     }
 
-    /// Events of another thread follow.
+    /// Ends the run; the next events belong to another thread.
     fn end_run(&mut self, thread: u32) {
         let (before, begin) = std::mem::replace(&mut self.run, (thread, self.rows));
         if begin < self.rows {
@@ -246,8 +247,8 @@ impl Encoder {
         }
     }
 
-    /// Appends the chunk to `out`, which `number` events of the stream come before, and begins the next one. Returns
-    /// the bytes of each column.
+    /// Appends the chunk to `out` and begins the next one. `number` events of the stream come before the chunk.
+    /// Returns the bytes of each column.
     pub fn finish(&mut self, number: u64, out: &mut Vec<u8>) -> [u64; Column::ALL.len()] {
         self.end_run(0);
         self.put_same_times();
@@ -355,7 +356,7 @@ impl Encoder {
         FLAG
     }
 
-    /// The size and the place of a block that was handed out; the flag, if it was not.
+    /// Writes the size and the place of a block. Returns the flag, which is set if the request failed.
     #[inline(always)]
     fn put_block(&mut self, thread: u32, address: u64, size: u64) -> u8 {
         self.put(Column::Size, size);
@@ -390,8 +391,8 @@ impl Encoder {
         &mut self.recent[(key >> (64 - RECENT.trailing_zeros())) as usize]
     }
 
-    /// Which block goes: how many blocks ago it was handed out, or 0 and its distance from the last such one. Returns
-    /// its bytes where they are known.
+    /// Writes which block is freed: how many blocks ago it was allocated, or 0 and the distance from the last address
+    /// of this kind. Returns the block's bytes if they are known.
     #[inline(always)]
     fn put_freed(&mut self, thread: u32, address: u64) -> Option<u64> {
         let key = address << CHUNK_BITS | self.chunk;

@@ -1,8 +1,8 @@
-//! What happens in a program, event by event.
+//! The events of a program.
 
 use serde::{Serialize, Serializer};
 
-/// Which function allocated. Numbers are the file's; they never change their meaning.
+/// The function that allocated. The numbers are those in the file and never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum AllocFamily {
@@ -25,7 +25,7 @@ pub enum AllocFamily {
 }
 
 impl AllocFamily {
-    /// All of them, by number.
+    /// All families, by number.
     pub const ALL: [AllocFamily; 8] = [
         AllocFamily::Malloc,
         AllocFamily::Calloc,
@@ -37,7 +37,7 @@ impl AllocFamily {
         AllocFamily::AlignedNewArray,
     ];
 
-    /// As the declared list writes it.
+    /// The name in the declared list.
     pub fn name(self) -> &'static str {
         match self {
             AllocFamily::Malloc => "malloc",
@@ -63,7 +63,7 @@ impl AllocFamily {
     }
 }
 
-/// Which function freed. Numbers are the file's; they never change their meaning.
+/// The function that freed. The numbers are those in the file and never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FreeFamily {
@@ -82,7 +82,7 @@ pub enum FreeFamily {
 }
 
 impl FreeFamily {
-    /// All of them, by number.
+    /// All families, by number.
     pub const ALL: [FreeFamily; 6] = [
         FreeFamily::Free,
         FreeFamily::FreeSized,
@@ -92,7 +92,7 @@ impl FreeFamily {
         FreeFamily::DeleteArraySized,
     ];
 
-    /// As the declared list writes it.
+    /// The name in the declared list.
     pub fn name(self) -> &'static str {
         match self {
             FreeFamily::Free => "free",
@@ -104,7 +104,7 @@ impl FreeFamily {
         }
     }
 
-    /// Whether its events carry the size that the caller named.
+    /// Whether its events carry the size that the caller gave.
     pub fn is_sized(self) -> bool {
         self as u8 & 1 == 1
     }
@@ -128,45 +128,45 @@ impl Serialize for FreeFamily {
 pub enum Event {
     /// A block was handed out. `alignment` is 0 for families without one.
     Allocate {
-        /// By which function.
+        /// The function.
         family: AllocFamily,
-        /// Where; 0: the request failed.
+        /// The address; 0: the request failed.
         address: u64,
         /// Bytes asked for.
         size: u64,
-        /// As asked for; 0 unless the family is an aligned one.
+        /// The requested alignment; 0 unless the family is an aligned one.
         alignment: u64,
     },
     /// A block is about to be freed.
     Free {
-        /// By which function.
+        /// The function.
         family: FreeFamily,
         /// The block.
         address: u64,
-        /// What the caller named, for sized families; 0 otherwise.
+        /// The size that the caller gave, for sized families; 0 otherwise.
         size: u64,
-        /// Pages of it that were resident, where somebody looked.
+        /// Number of its resident pages, if a look counted them.
         touched: Option<u64>,
     },
-    /// A block is about to be resized: it is nobody's until the same thread's `ResizeTo`.
+    /// A block is about to be resized. It does not count as live until the same thread's `ResizeTo`.
     ///
-    /// A resize is two events, since another thread may be given the old place before `realloc` returns.
+    /// A resize is two events, because another thread may be given the old place before `realloc` returns.
     ResizeFrom {
         /// The block.
         address: u64,
-        /// Pages of it that were resident, where somebody looked.
+        /// Number of its resident pages, if a look counted them.
         touched: Option<u64>,
     },
-    /// The same thread's resize is done.
+    /// The resize of the same thread is done.
     ResizeTo {
-        /// Where the block is now; 0: the request failed and the block stays where and what it was.
+        /// The block's new address. 0: the request failed, and the block keeps its address and size.
         address: u64,
         /// Bytes asked for.
         size: u64,
     },
     /// A block that was live before recording began.
     Existing {
-        /// Where.
+        /// Its address.
         address: u64,
         /// Its bytes.
         size: u64,
@@ -177,7 +177,7 @@ pub enum Event {
     ThreadEnds,
     /// The process forked; the child's events are a stream of their own.
     Fork {
-        /// That stream, or `u32::MAX` where it is not known.
+        /// The child's stream, or `u32::MAX` if it is not known.
         child: u32,
     },
     /// The process is about to become another program.
@@ -187,14 +187,14 @@ pub enum Event {
         /// How many.
         count: u64,
     },
-    /// The program is about to ask its allocator for memory back (`malloc_trim`).
+    /// The program is about to ask its allocator to give memory back (`malloc_trim`).
     Trim {
-        /// Bytes that are to be kept at the top.
+        /// Bytes to keep at the top.
         keep: u64,
     },
 }
 
-/// An event with its place.
+/// An event with its time and thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Record {
     /// Nanoseconds since the recording began.

@@ -1,10 +1,10 @@
-//! The parts of a trace that are JSON: the header, the processes, their ends.
+//! The parts of a trace in JSON: the header, the processes and their ends.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What was recorded, where, with what. The first chunk of a trace.
+/// What was recorded, on which machine, and with which tool. It is the first chunk of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
@@ -12,9 +12,9 @@ pub struct Header {
     pub tool: String,
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Where it was started.
+    /// The directory in which the command was started.
     pub directory: String,
-    /// When, RFC 3339.
+    /// The time of the start, RFC 3339.
     pub started: String,
     /// The machine's own name; empty: not recorded.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -37,13 +37,13 @@ pub struct Header {
     pub cgroup: BTreeMap<String, String>,
     /// Environment variables that allocators read.
     pub environment: BTreeMap<String, String>,
-    /// A block was chosen for the sample of stacks for each so many requested bytes, on average; 0: none was. A
-    /// block of `s` bytes was chosen with probability `1 - exp(-s / stack_bytes)`.
+    /// Average requested bytes between two blocks with a recorded stack; 0: no stacks. A block of `s` bytes was chosen
+    /// with probability `1 - exp(-s / stack_bytes)`.
     #[serde(skip_serializing_if = "is_none")]
     pub stack_bytes: u64,
     /// The unit of times.
     pub clock: Clock,
-    /// Whose recording this was, if a trace was made of another program's.
+    /// The recording that the trace was imported from, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }
@@ -56,7 +56,7 @@ pub struct Origin {
     pub format: String,
     /// Its file.
     pub file: String,
-    /// What of the program it does not have, as parts of a list. A replay of such a trace can not be checked.
+    /// The data of the program that it lacks, as parts of a list. A replay of such a trace can not be checked.
     pub lost: Vec<String>,
 }
 
@@ -64,15 +64,15 @@ fn is_none(bytes: &u64) -> bool {
     *bytes == 0
 }
 
-/// How times are stored and where they come from.
+/// The unit of times, and their source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Clock {
     /// Nanoseconds of a unit of time in the file.
     pub unit_ns: u64,
-    /// What stamped the events (`tsc`, `cntvct_el0`, `CLOCK_MONOTONIC`).
+    /// The clock of the events (`tsc`, `cntvct_el0`, `CLOCK_MONOTONIC`).
     pub source: String,
-    /// Its ticks a second, 0 where it does not tick.
+    /// Its ticks per second; 0 if it does not tick.
     pub ticks_per_second: u64,
 }
 
@@ -93,21 +93,21 @@ pub enum How {
     /// The command was started.
     #[default]
     Start,
-    /// Its parent forked. Its blocks are those that the parent had.
+    /// Its parent forked. The process began with its parent's blocks.
     Fork,
     /// A process became another program.
     Exec,
-    /// Recording began while it ran.
+    /// Recording began while the process ran.
     Attach,
 }
 
-/// A stream: one process image. Written again when more is known; the last one counts.
+/// A stream, which is one process image. It is written again when more is known; the last version counts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
-    /// As the system numbered it.
+    /// Its number in the system.
     pub pid: u32,
-    /// The stream that forked or was replaced.
+    /// The stream that forked, or that this one replaced.
     pub parent: Option<u32>,
     /// How it began.
     pub how: How,
@@ -117,13 +117,13 @@ pub struct Process {
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// The allocator as `loam allocators` labels it, or its file.
+    /// The allocator's label in `loam allocators`, or its file.
     pub allocator: String,
     /// Its version, where it is known.
     pub allocator_version: Option<String>,
     /// The settings that it was given.
     pub allocator_settings: BTreeMap<String, String>,
-    /// Files that are mapped as code. Frames name them by their place in this list, which only grows.
+    /// Files that are mapped as code. Frames refer to them by index. The list only grows.
     pub modules: Vec<Module>,
 }
 
@@ -133,16 +133,16 @@ pub struct Process {
 pub struct Module {
     /// Its path.
     pub path: String,
-    /// The linker's identity of it, in hexadecimal.
+    /// The linker's build-id, in hexadecimal.
     pub build_id: Option<String>,
-    /// Where it begins.
+    /// The address at which it begins.
     pub start: u64,
-    /// Where it ends.
+    /// The address at which it ends.
     pub end: u64,
-    /// Offset in the file of what is at `start`.
+    /// The offset in the file of the byte at `start`.
     pub offset: u64,
-    /// Functions at addresses of frames, if the recording that was imported named them; in ascending order, and of
-    /// several for one address the innermost inlined function first.
+    /// Functions at addresses of frames, if the imported recording named them. They are in ascending order of
+    /// addresses. If one address has several functions, the innermost inlined one comes first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<Named>,
 }
@@ -151,29 +151,29 @@ pub struct Module {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Named {
-    /// As frames have it.
+    /// The address, as in frames.
     pub address: u64,
     /// The function's name.
     pub name: String,
-    /// The source's file.
+    /// The source file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The line in it.
+    /// The line in the source file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }
 
-/// A moment that the program named.
+/// A moment that the program marked with a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mark {
     /// Nanoseconds since the recording began.
     pub time: u64,
-    /// Events of the stream that come before it.
+    /// Number of events of the stream before it.
     pub event: u64,
-    /// By which thread.
+    /// The thread that set the mark.
     pub thread: u32,
-    /// What the program calls it.
+    /// Its name.
     pub name: String,
 }
 
@@ -185,11 +185,11 @@ pub enum Ended {
     Code(i32),
     /// A signal ended it.
     Signal(i32),
-    /// It became another program.
+    /// The process became another program.
     Exec,
-    /// Recording stopped before it did.
+    /// Recording stopped before the process ended.
     Running,
-    /// Nobody saw it.
+    /// The end was not recorded.
     #[default]
     Unknown,
 }
@@ -206,6 +206,6 @@ pub struct End {
     pub events: u64,
     /// Events that were not recorded.
     pub dropped: u64,
-    /// Why, or why recording stopped early, in words.
+    /// Why the process ended or why recording stopped early, in words.
     pub reason: Option<String>,
 }

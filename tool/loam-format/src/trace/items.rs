@@ -1,4 +1,4 @@
-//! A trace's content, item by item, in the file's order.
+//! The content of a trace as items, in the file's order.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -10,28 +10,28 @@ use super::header::{End, Header, Mark, Process};
 use super::reader::{Chunk, Damage, ReadError, Reader, Wrong};
 use super::table::{self, Frame, Row, Sample, Stack, Touch};
 
-/// Something that a trace says of a stream.
+/// An item of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
-    /// What its process is; said again when more is known.
+    /// The description of the process. It is repeated when more is known.
     Process(Process),
-    /// An event and how many of the stream's come before it.
+    /// An event, with the number of the stream's events before it.
     Event(u64, Record),
-    /// How the process looked.
+    /// A sample of the process.
     Sample(Sample),
     /// Pages of a live block.
     Touch(Touch),
-    /// The program named a moment.
+    /// A mark of the program.
     Mark(Mark),
     /// The stack of a block.
     Stack(Stack),
-    /// A frame of stacks that follow.
+    /// A frame of stacks that come later.
     Frame(Frame),
     /// The process ended.
     End(End),
 }
 
-/// Which items are read. What is not wanted is not decompressed into rows.
+/// Which items are read. Unwanted items are not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Events.
@@ -56,18 +56,18 @@ pub struct Items<R> {
     wanted: Wanted,
     only: Option<u32>,
     decoder: Decoder,
-    /// The events of the chunk that is being handed out, its stream, its first number and the next one's place.
+    /// The events of the present chunk, its stream, the number of its first event, and the index of the next event.
     events: Vec<Record>,
     stream: u32,
     first: u64,
     next: usize,
     tables: VecDeque<(u32, Item)>,
-    /// Events of each stream that were handed out or passed over.
+    /// For each stream, the number of events that were handed out or skipped.
     seen: Vec<u64>,
     missing: u64,
 }
 
-/// Why the header is not there, and another chunk is or none.
+/// The error for a trace without a header. `found` is the kind of the chunk in its place, if there is one.
 fn no_header<R: Read>(reader: &Reader<R>, found: Option<ChunkKind>) -> ReadError {
     match (reader.damage().first(), found) {
         (Some(damage), None) if damage.what == Wrong::Cut => ReadError::CutHead(reader.offset()),
@@ -80,7 +80,7 @@ fn no_header<R: Read>(reader: &Reader<R>, found: Option<ChunkKind>) -> ReadError
 }
 
 impl<R: Read> Items<R> {
-    /// Begins to read: the header is there at once.
+    /// Begins to read. The header is available at once.
     pub fn new(input: R, wanted: Wanted) -> Result<Items<R>, ReadError> {
         let mut reader = Reader::new(input)?;
         let header = match reader.next_chunk()? {
@@ -109,28 +109,28 @@ impl<R: Read> Items<R> {
         })
     }
 
-    /// Hands out the items of one stream alone.
+    /// Hands out the items of one stream only.
     pub fn only(mut self, stream: u32) -> Items<R> {
         self.only = Some(stream);
         self
     }
 
-    /// What was recorded.
+    /// The trace's header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What could not be read so far; at most a thousand are kept.
+    /// The damages so far; at most a thousand are kept.
     pub fn damage(&self) -> &[Damage] {
         self.reader.damage()
     }
 
-    /// How many chunks could not be read so far.
+    /// The number of damaged chunks so far.
     pub fn damaged(&self) -> u64 {
         self.reader.damaged()
     }
 
-    /// Events that lay in chunks which could not be read, as far as later events tell.
+    /// The number of events in damaged chunks, as far as later events show it.
     pub fn missing(&self) -> u64 {
         self.missing
     }
@@ -140,8 +140,8 @@ impl<R: Read> Items<R> {
         self.reader.offset()
     }
 
-    /// Events that are handed out next, without a copy of each: `(stream, number of the first, events)`. An item
-    /// that is no event comes alone.
+    /// The next events, without a copy of each: `(stream, number of the first, events)`. An item that is not an event
+    /// comes alone.
     pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, ReadError> {
         loop {
             if let Some((stream, item)) = self.tables.pop_front() {
@@ -186,7 +186,7 @@ impl<R: Read> Items<R> {
                 let decoded = self
                     .decoder
                     .decode(payload, chunk.rows, unit, &mut self.events);
-                // The checksum was right, so a writer erred: nothing of the chunk is trusted.
+                // The checksum was right, so the writer made an error. Nothing of the chunk is trusted.
                 match decoded {
                     Ok(first) => {
                         self.first = first;
@@ -208,10 +208,10 @@ impl<R: Read> Items<R> {
         Ok(true)
     }
 
-    /// A gap before a chunk's first event is that of a lost chunk.
+    /// A gap before a chunk's first event means that a chunk was lost.
     fn count(&mut self, chunk: &Chunk) {
         let at = chunk.stream as usize;
-        // Streams are numbered from 0 without gaps; a number beyond reason is a writer's error and not counted.
+        // Streams are numbered from 0 without gaps. A huge number is an error of the writer and is not counted.
         if at >= self.seen.len() {
             if at > self.seen.len() + (1 << 20) {
                 return;
@@ -224,12 +224,12 @@ impl<R: Read> Items<R> {
     }
 }
 
-/// What `next_batch` hands out.
+/// A result of `next_batch`.
 #[derive(Debug)]
 pub enum Batch<'a> {
-    /// Events of a stream in a row, and the number of the first.
+    /// Consecutive events of a stream, and the number of the first.
     Events(u32, u64, &'a [Record]),
-    /// Something else.
+    /// Any other item.
     Item(u32, Box<Item>),
 }
 

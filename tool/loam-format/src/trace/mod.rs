@@ -1,14 +1,14 @@
-//! The trace of a program's allocations: one file, written while the program runs, read in one pass.
-//! `formats/trace.md` explains it, `formats/trace.toml` declares it, and tests hold both equal to this.
+//! The trace of a program's allocations: one file, written while the program runs, and read in one pass.
+//! `formats/trace.md` explains the format and `formats/trace.toml` declares it. Tests hold both equal to this code.
 //!
 //! ```text
 //! Event -> encode (columns) -> chunk (zstd, checksum) -> Writer -> impl Write
 //! impl Read -> Reader (chunks) -> decode -> Items (events, samples, processes) -> Ordered (live blocks)
 //! ```
 //!
-//! A *stream* is one process image: a program after its start, its `exec` or its `fork`. Events of a
-//! stream are in one order, that of the process. A *chunk* depends on no other: a lost chunk loses
-//! itself alone. Times are nanoseconds since the recording began, stored in units of `unit_ns`.
+//! A *stream* is one process image: a program after its start, its `exec` or its `fork`. The events of a stream are in
+//! one order, that of the process. A *chunk* does not depend on other chunks: if a chunk is lost, only its own events
+//! are lost. Times are nanoseconds since the recording began, stored in units of `unit_ns`.
 //!
 //! Limits: the reader's memory is bounded by the largest chunk (`MAX_RAW`, `MAX_ROWS`), never by a
 //! length that a file claims.

@@ -1,4 +1,4 @@
-//! From events to blocks: which event begins, resizes and ends which block, in an order that is possible.
+//! Finds out which event begins, resizes and ends which block, in an order that is possible.
 //!
 //! ```text
 //!            allocate X                free X
@@ -11,23 +11,25 @@
 //!   begun and ended      the old block ends, the new one is live at X
 //! ```
 //!
-//! A recorder stamps a free before it takes effect and an allocation after it returned, so the order of stamps is
-//! possible but for what the processor reorders: some tens of nanoseconds. An event that contradicts what is live
-//! therefore waits for the event that explains it, `WINDOW_EVENTS` events and `WINDOW_TIME` long. What nothing
-//! explains is counted: a free of a block that nobody saw begin, and a block whose end nobody saw (its memory was
-//! handed out again). Memory is that of the live blocks.
+//! A recorder stamps a free before it takes effect, and an allocation after it returned. The order of stamps is
+//! therefore possible, except where the processor reorders by some tens of nanoseconds. An event that contradicts the
+//! live blocks waits for the event that explains it, for at least `WINDOW_EVENTS` events and `WINDOW_TIME`. Events
+//! that remain unexplained are counted: frees of blocks without a recorded beginning, and blocks without a recorded
+//! end whose memory was handed out again. The memory in use is that of the live blocks.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::event::{AllocFamily, Event, FreeFamily, Record};
 
-/// Events that a contradiction waits for at least. Chosen: a hundred cores, each with dozens of events in flight.
+/// The least number of events that a contradiction waits for. Chosen: a hundred cores, each with dozens of events in
+/// flight.
 const WINDOW_EVENTS: u64 = 4_096;
-/// Nanoseconds that it waits for at least. Chosen: many times what a processor reorders.
+/// The least nanoseconds that it waits for. Chosen: many times the delay by which a processor reorders.
 const WINDOW_TIME: u64 = 1_000_000;
 
-/// Addresses are spread well enough by one multiplication; a trace that aims at collisions makes its own reading slow.
+/// A hash of addresses. One multiplication spreads them well enough. A trace that is made to have collisions only
+/// slows its own reading.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct AddressHasher(u64);
 
@@ -49,35 +51,35 @@ impl Hasher for AddressHasher {
 /// A map by address.
 pub type ByAddress<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
-/// A block that lives.
+/// A live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Numbered from 0 in the order of their beginning. A resize keeps the number.
+    /// Its number. Blocks are numbered from 0 in the order in which they begin. A resize keeps the number.
     pub id: u64,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
     /// Bytes asked for.
     pub size: u64,
-    /// As asked for; 0: none.
+    /// The requested alignment; 0: none.
     pub alignment: u64,
-    /// By which function it was handed out.
+    /// The function that allocated it.
     pub family: AllocFamily,
-    /// By which thread.
+    /// The thread that allocated it.
     pub thread: u32,
-    /// When, in nanoseconds.
+    /// The time of the allocation, in nanoseconds.
     pub born: u64,
-    /// Number of the event that handed it out, or resized it last.
+    /// The number of the event that allocated it or resized it last.
     pub event: u64,
 }
 
-/// What an event means.
+/// The meaning of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// A block begins. `existing`: it lived before recording began.
     Begin {
         /// The block.
         block: Block,
-        /// Whether it lived before.
+        /// Whether it lived before recording began.
         existing: bool,
     },
     /// A request failed.
@@ -89,23 +91,23 @@ pub enum Action {
     End {
         /// The block as it was.
         block: Block,
-        /// By which function.
+        /// The function.
         family: FreeFamily,
-        /// The size that the caller named.
+        /// The size that the caller gave.
         named: Option<u64>,
-        /// Its resident pages, where somebody looked.
+        /// Number of its resident pages, if a look counted them.
         touched: Option<u64>,
     },
-    /// A block has another size and perhaps another place.
+    /// A block gets another size, and perhaps another address.
     Resize {
-        /// The block as it was.
+        /// The block before the resize.
         before: Block,
-        /// The block as it is.
+        /// The block after the resize.
         after: Block,
-        /// Resident pages of what it was, where somebody looked.
+        /// Number of its resident pages before the resize, if a look counted them.
         touched: Option<u64>,
     },
-    /// A block ended and nobody saw it: its memory was handed out again.
+    /// A block ended without an event: its memory was handed out again.
     Gone {
         /// The block as it was.
         block: Block,
@@ -126,14 +128,14 @@ pub enum Action {
         /// How many.
         count: u64,
     },
-    /// The program asked its allocator for memory back.
+    /// The program asked its allocator to give memory back.
     Trim {
-        /// Bytes that were to be kept at the top.
+        /// Bytes to keep at the top.
         keep: u64,
     },
 }
 
-/// An action with its place.
+/// An action with its time and thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Act {
     /// Nanoseconds since the recording began.
@@ -144,14 +146,14 @@ pub struct Act {
     pub action: Action,
 }
 
-/// What did not fit, and what became of it.
+/// Counts of events that did not fit together, by the way in which they were treated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Repairs {
     /// Frees that came before their allocation and waited for it.
     pub late_allocations: u64,
     /// Allocations of a live address that waited for its free.
     pub late_frees: u64,
-    /// Frees and resizes of blocks that nobody saw begin.
+    /// Frees and resizes of blocks without a recorded beginning.
     pub unknown_frees: u64,
     /// Blocks whose memory was handed out again without a free.
     pub allocations_over_live: u64,
@@ -159,7 +161,7 @@ pub struct Repairs {
     pub dropped: u64,
 }
 
-/// An event that waits for the one that explains it.
+/// An event that waits for another event to explain it.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     ticket: u64,
@@ -179,21 +181,21 @@ enum Held {
 pub struct Ordered {
     live: ByAddress<Block>,
     waiting: ByAddress<Waiting>,
-    /// Tickets in order: address, ticket, number of the event, time.
+    /// The waiting events in order: address, ticket, number of the event, time.
     queue: VecDeque<(u64, u64, u64, u64)>,
-    /// Blocks within a resize, by thread; none: nobody saw the block begin.
+    /// Blocks within a resize, by thread; none: the block's beginning was not recorded.
     resizing: HashMap<u32, (Option<Block>, Option<u64>)>,
     blocks: u64,
     tickets: u64,
     events: u64,
-    /// Of the event at hand.
+    /// Number of the present event.
     number: u64,
     now: u64,
     repairs: Repairs,
 }
 
 impl Ordered {
-    /// Nothing lives yet.
+    /// A state without live blocks.
     pub fn new() -> Ordered {
         Ordered::default()
     }
@@ -203,17 +205,17 @@ impl Ordered {
         self.live.values()
     }
 
-    /// What did not fit so far.
+    /// The counts so far.
     pub fn repairs(&self) -> Repairs {
         self.repairs
     }
 
-    /// The stream's next event. What it means, and what it explains, is appended to `out`.
+    /// Takes the stream's next event. Appends its meaning to `out`, and that of waiting events that it explains.
     pub fn push(&mut self, record: &Record, out: &mut Vec<Act>) {
         self.push_numbered(self.events, record, out);
     }
 
-    /// The same, with the number that its block is to know it by.
+    /// The same. `number` becomes the event number of the block.
     pub fn push_numbered(&mut self, number: u64, record: &Record, out: &mut Vec<Act>) {
         self.number = number;
         self.events += 1;
@@ -293,7 +295,7 @@ impl Ordered {
         }
     }
 
-    /// The stream ends: nothing waits any longer, and blocks within a resize live.
+    /// Ends the stream: waiting events wait no longer, and blocks within a resize live.
     pub fn finish(&mut self, out: &mut Vec<Act>) {
         while let Some((address, ticket, ..)) = self.queue.pop_front() {
             self.expire(address, ticket, out);
@@ -304,14 +306,14 @@ impl Ordered {
         }
     }
 
-    /// A resize that will not be done: its block lives where it was.
+    /// Ends a resize that will not be completed: its block lives at its old address.
     fn abandon(&mut self, time: u64, thread: u32, out: &mut Vec<Act>) {
         if let Some((Some(block), _)) = self.resizing.remove(&thread) {
             self.place(time, thread, block, out);
         }
     }
 
-    /// A block lives where another one may: that one's end was not seen.
+    /// Adds a live block. If another block lives at the address, the end of that block was not recorded.
     fn place(&mut self, time: u64, thread: u32, block: Block, out: &mut Vec<Act>) {
         if let Some(block) = self.live.insert(block.address, block) {
             self.repairs.allocations_over_live += 1;
@@ -347,7 +349,7 @@ impl Ordered {
     fn begin(&mut self, time: u64, thread: u32, block: Block, existing: bool, out: &mut Vec<Act>) {
         let address = block.address;
         match self.waiting.get(&address).copied() {
-            // The free that came too early.
+            // This is the free that came too early.
             Some(Waiting {
                 what: Held::End(family, named, touched),
                 thread: freer,
@@ -369,7 +371,7 @@ impl Ordered {
                 }));
                 return;
             }
-            // Two allocations wait for one place: the first one's free will not come any more.
+            // Two allocations wait for one address: the free of the first one will not come any more.
             Some(Waiting { ticket, .. }) => self.expire(address, ticket, out),
             None => {}
         }
@@ -430,7 +432,7 @@ impl Ordered {
             });
         };
         match (block, address) {
-            // realloc(p, 0) that frees.
+            // This is a realloc(p, 0) that frees.
             (Some(block), 0) if size == 0 => act(Action::End {
                 block,
                 family: FreeFamily::Free,
@@ -453,7 +455,8 @@ impl Ordered {
                     after,
                     touched,
                 });
-                // A free of what was there is late; its place is taken at once, since the block itself is known.
+                // If another block lives there, its free is late. The address is taken at once, since the resized
+                // block is known.
                 self.place(time, thread, after, out);
             }
             (None, 0) => {}
@@ -477,7 +480,7 @@ impl Ordered {
         self.queue.push_back((address, ticket, self.events, time));
     }
 
-    /// Nothing explains what waits at `address` under this ticket.
+    /// Ends the wait of the event with this ticket at `address`: no event explains it.
     fn expire(&mut self, address: u64, ticket: u64, out: &mut Vec<Act>) {
         match self.waiting.get(&address) {
             Some(waiting) if waiting.ticket == ticket => {}

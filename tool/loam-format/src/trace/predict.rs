@@ -1,9 +1,9 @@
-//! Guesses where the next block will lie, and numbers the blocks of a chunk. The encoder and the decoder
-//! run the same guesses over the same events, so that a right guess costs one small number.
+//! Guesses where the next block will lie, and numbers the blocks of a chunk. The encoder and the decoder make the same
+//! guesses from the same events, so that a right guess costs only a small number.
 //!
-//! Allocators hand out what the same thread freed last of that size (the *lane's* stack), else the next slot of
-//! a span (the lane's last address and step), else what lies behind the last block (glibc's top). A lane is a
-//! thread and a rounded size, hashed; two that share a place only guess worse.
+//! The next block of a size is most likely the one that the same thread freed last (the *lane's* stack). Otherwise it
+//! is the next slot of a span (the lane's last address plus its step), or lies behind the last block (glibc's top). A
+//! lane is a hash of a thread and a rounded size. If two lanes share a place, the guesses are only worse.
 //!
 //! An address is stored as a code and, for `ABSOLUTE`, a second number:
 //!
@@ -20,13 +20,13 @@
 use super::decode::DecodeError;
 use super::varint::{unzigzag, zigzag};
 
-/// Lanes; a power of two. More cost cache, fewer collide.
+/// Number of lanes; a power of two. More lanes need more cache, but fewer collide.
 const LANES: usize = 1 << 12;
 /// Places for threads; a power of two.
 const THREADS: usize = 1 << 8;
 /// Depth of a stack of freed blocks.
 const DEPTH: usize = 16;
-/// Freed blocks of the stack that have a code: the first, and codes 4 to 6.
+/// How many freed blocks of a stack have a code: the first, and codes 4 to 6.
 const CODED: usize = 4;
 
 const TOP: u64 = 0;
@@ -37,7 +37,7 @@ const SECOND: u64 = 4;
 const ABSOLUTE: u64 = 7;
 const DELTA: u64 = 8;
 
-/// The codes by name, as the declared list has them.
+/// The names of the codes in the declared list.
 #[cfg(test)]
 pub const CODES: [(&str, u64); 7] = [
     ("top", TOP),
@@ -75,13 +75,13 @@ impl Stack {
         (depth < self.length as usize).then(|| self.addresses[self.place(depth)])
     }
 
-    /// How deep an address lies, of those below the top that have a code.
+    /// How deep an address lies below the top, among the places with a code.
     #[inline(always)]
     fn depth_of(&self, address: u64) -> Option<usize> {
         (1..CODED).find(|depth| self.get(*depth) == Some(address))
     }
 
-    /// Takes one out; those above it move down.
+    /// Removes an address; those above it move down.
     #[inline(always)]
     fn remove(&mut self, depth: usize) {
         for above in (0..depth).rev() {
@@ -107,12 +107,12 @@ struct Place {
     behind: u64,
 }
 
-/// An address as it is stored.
+/// An address as the file stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coded {
     /// The code.
     pub code: u64,
-    /// The address, where the code is absolute.
+    /// The address, if the code is absolute.
     pub absolute: Option<u64>,
 }
 
@@ -134,7 +134,7 @@ impl Default for Predictor {
     }
 }
 
-/// A table on the heap whose length the compiler knows.
+/// A table on the heap with a length that the compiler knows.
 pub fn table<T: Copy + Default, const N: usize>() -> Box<[T; N]> {
     let table = vec![T::default(); N].into_boxed_slice();
     table
@@ -142,7 +142,8 @@ pub fn table<T: Copy + Default, const N: usize>() -> Box<[T; N]> {
         .unwrap_or_else(|_| unreachable!("it has N places"))
 }
 
-/// Sizes that allocators serve alike: steps of 16 bytes up to 1 KiB, then eight steps a doubling.
+/// The class of a size. Allocators treat the sizes of a class alike: steps of 16 bytes up to 1 KiB, then eight steps
+/// for each doubling.
 #[inline(always)]
 fn rounded(size: u64) -> u64 {
     if size <= 1_024 {
@@ -159,7 +160,7 @@ fn lane_of(thread: u32, size: u64) -> usize {
 }
 
 impl Predictor {
-    /// Forgets everything: the next chunk begins.
+    /// Forgets everything, because the next chunk begins.
     pub fn begin_chunk(&mut self) {
         self.chunk = self.chunk.wrapping_add(1);
         if self.chunk == 0 {
@@ -167,7 +168,7 @@ impl Predictor {
         }
     }
 
-    /// What is known of a thread and of one of its lanes: each is looked up once an event.
+    /// The state of a thread and of one of its lanes. Each is looked up once for each event.
     #[inline(always)]
     fn look(&mut self, thread: u32, size: u64) -> (&mut Place, &mut Lane) {
         let chunk = self.chunk;
@@ -183,7 +184,7 @@ impl Predictor {
         (place, lane)
     }
 
-    /// How `address` is stored.
+    /// The code of `address`.
     #[inline(always)]
     pub fn encode(&mut self, thread: u32, size: u64, address: u64) -> Coded {
         let (place, lane) = self.look(thread, size);
@@ -214,7 +215,7 @@ impl Predictor {
         coded
     }
 
-    /// The address that `code` stands for; `absolute` reads the number that follows it.
+    /// The address of `code`; `absolute` reads the number that follows an absolute code.
     #[inline]
     pub fn decode(
         &mut self,
@@ -277,7 +278,7 @@ fn allocated(place: &mut Place, lane: &mut Lane, size: u64, address: u64, code: 
     match code {
         TOP => lane.freed.remove(0),
         SECOND..ABSOLUTE => lane.freed.remove((code - SECOND) as usize + 1),
-        // Blocks that come back from a stack say nothing about the next slot of a span.
+        // A block that comes back from a stack says nothing about the next slot of a span.
         MISSED => place.missed.remove(0),
         _ => {
             lane.step = address.wrapping_sub(lane.last);

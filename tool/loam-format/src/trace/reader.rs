@@ -1,4 +1,4 @@
-//! Reads a trace chunk by chunk: what is sound is handed out, what is not is counted and named.
+//! Reads a trace chunk by chunk. Sound chunks are handed out; damages are counted and described.
 //!
 //! ```text
 //!   head sound?   payload there?   checksum right?
@@ -19,32 +19,32 @@ use super::decode::DecodeError;
 /// Why a file is not a trace that this version reads.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The input refuses.
+    /// The input returned an error.
     #[error("the trace can not be read at byte {offset}: {source}; copy the file to another disk, or record again")]
     Io {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It does not begin as a trace does.
+    /// It does not begin like a trace.
     #[error(
         "this is no trace of `loam record`: it begins with {0}, and a trace begins with `LOAMTRC`; `loam trace import` \
          makes a trace of another program's recording"
     )]
     NoTrace(String),
-    /// Nothing is in it.
+    /// It is empty.
     #[error(
         "the file is empty: the recording was stopped before the program started; record again"
     )]
     Empty,
-    /// It ends before the first chunk, or within that.
+    /// It ends before or within the first chunk.
     #[error(
         "the file ends at byte {0}, before its header is complete; copy it again, or record \
          again"
     )]
     CutHead(u64),
-    /// Its numbers have their bytes in another order.
+    /// Its numbers have another byte order.
     #[error(
         "the trace has its bytes in the order of another machine; `loam record` writes the lowest byte first everywhere, \
          so another program has changed the file: copy it again, or record again"
@@ -53,19 +53,19 @@ pub enum ReadError {
     /// A later version wrote it.
     #[error("the trace has format version {0}, and this tool reads version {VERSION}; read it with the `loam` that recorded it or a later one")]
     Newer(u16),
-    /// The first chunk is not a header, or not one that can be read.
+    /// The first chunk is not a readable header.
     #[error("the trace has no readable header ({0}); copy the file again, or record again")]
     NoHeader(String),
 }
 
-/// Something in the file that could not be read.
+/// A part of the file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// Offset of the chunk.
     pub offset: u64,
-    /// Its kind, where that can be told.
+    /// Its kind, if it is known.
     pub kind: Option<ChunkKind>,
-    /// Its rows, as its head says.
+    /// Its rows, according to its head.
     pub rows: u32,
     /// What is wrong.
     pub what: Wrong,
@@ -76,9 +76,9 @@ pub struct Damage {
 pub enum Wrong {
     /// The file ends within it.
     Cut,
-    /// Its checksum differs; the chunk is passed over.
+    /// Its checksum is wrong; the chunk is skipped.
     Checksum,
-    /// This can not be the head of a chunk; what follows is lost.
+    /// Its head can not be one. The rest of the file is lost.
     Head,
     /// zstd can not decompress it.
     Compression,
@@ -121,9 +121,9 @@ impl fmt::Display for Damage {
 pub struct Chunk {
     /// Its offset in the file.
     pub offset: u64,
-    /// What it holds.
+    /// Its kind.
     pub kind: ChunkKind,
-    /// Whose it is.
+    /// The stream that it belongs to.
     pub stream: u32,
     /// Its rows.
     pub rows: u32,
@@ -143,7 +143,7 @@ pub struct Reader<R> {
     damaged: u64,
 }
 
-/// Damages that are kept; more are only counted.
+/// How many damages are kept; further ones are only counted.
 const KEPT: usize = 1_000;
 
 impl<R: Read> Reader<R> {
@@ -182,7 +182,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The next sound chunk of a known kind and its payload. `None`: the trace, or what is readable of it, ends.
+    /// The next sound chunk of a known kind, with its payload. `None`: the trace ends, or its readable part.
     pub fn next_chunk(&mut self) -> Result<Option<(Chunk, &[u8])>, ReadError> {
         while let Some((offset, head, bytes)) = self.next_head()? {
             if !self.payload(offset, &head)? {
@@ -193,7 +193,7 @@ impl<R: Read> Reader<R> {
                 self.note(offset, Some(&head), Wrong::Checksum);
                 continue;
             }
-            // A later version's kind: passed over.
+            // A kind of a later version is skipped.
             let Some(kind) = kind else { continue };
             self.raw.clear();
             self.raw.reserve(head.raw as usize);
@@ -216,12 +216,12 @@ impl<R: Read> Reader<R> {
         Ok(None)
     }
 
-    /// What could not be read so far; at most a thousand are kept.
+    /// The damages so far; at most a thousand are kept.
     pub fn damage(&self) -> &[Damage] {
         &self.damage
     }
 
-    /// How many chunks could not be read so far.
+    /// The number of damaged chunks so far.
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
@@ -231,7 +231,7 @@ impl<R: Read> Reader<R> {
         self.offset
     }
 
-    /// Notes that a chunk which was handed out contradicts itself.
+    /// Records that a chunk which was handed out contradicts itself.
     pub fn reject(&mut self, chunk: &Chunk, what: Wrong) {
         self.damaged += 1;
         if self.damage.len() < KEPT {
@@ -256,7 +256,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next head that can be one, and its offset.
+    /// The next sound head, and its offset.
     fn next_head(&mut self) -> Result<Option<(u64, ChunkHead, [u8; CHUNK_HEAD])>, ReadError> {
         if self.ended {
             return Ok(None);
@@ -282,8 +282,8 @@ impl<R: Read> Reader<R> {
         Ok(Some((offset, head, bytes)))
     }
 
-    /// Reads the payload; false if the file ends within it. Memory grows with what is there, not with what the head
-    /// claims.
+    /// Reads the payload; false if the file ends within it. Memory grows with the bytes that exist, not with the
+    /// length in the head.
     fn payload(&mut self, offset: u64, head: &ChunkHead) -> Result<bool, ReadError> {
         self.stored.clear();
         let wanted = u64::from(head.stored);

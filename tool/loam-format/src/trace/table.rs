@@ -1,25 +1,25 @@
-//! Tables of numbers, one chunk each: samples of a process, pages of live blocks, stacks and frames, the index.
+//! Tables of numbers, each in a chunk: samples of a process, pages of live blocks, stacks and frames, the index.
 //!
-//! A table is the count of its columns, then each column with its length; a column is the differences from row to
-//! row. A value that is not known is 0, any other one more than itself, so that a reader needs no second column to
-//! tell. Columns are only ever added at the end: a reader takes those that it knows.
+//! A table is the number of its columns, then each column with its length. A column has the differences from row to
+//! row. An unknown value is stored as 0, a known one as the value plus one, so that a reader needs no second column
+//! for that. Columns are only added at the end: a reader uses those that it knows.
 
 use super::decode::DecodeError;
 use super::varint::{put, unzigzag, zigzag, Input};
 
-/// A row of a table: its columns in the file's order.
+/// A row of a table. Its columns are in the file's order.
 pub trait Row: Sized {
-    /// Names of the columns, as the declared list has them.
+    /// Names of the columns in the declared list.
     const COLUMNS: &'static [&'static str];
     /// The value in column `column`.
     fn get(&self, column: usize) -> Option<u64>;
     /// Sets the value in column `column`.
     fn set(&mut self, column: usize, value: Option<u64>);
-    /// A row in which nothing is known.
+    /// A row of unknown values.
     fn unknown() -> Self;
 }
 
-/// Rows as the payload of a chunk.
+/// Encodes rows as the payload of a chunk.
 pub fn encode<R: Row>(rows: &[R], out: &mut Vec<u8>) {
     put(out, R::COLUMNS.len() as u64);
     let mut bytes = Vec::new();
@@ -36,7 +36,7 @@ pub fn encode<R: Row>(rows: &[R], out: &mut Vec<u8>) {
     }
 }
 
-/// The rows of a payload.
+/// Decodes the rows of a payload.
 pub fn decode<R: Row>(payload: &[u8], rows: u32) -> Result<Vec<R>, DecodeError> {
     let mut input = Input::new(payload);
     let columns = input.number()?;
@@ -90,12 +90,12 @@ macro_rules! row {
 }
 
 row! {
-    /// A process as the system shows it, seen from outside. Counts and times are since its start. What nobody
-    /// looked at is `None`.
+    /// A process as the system shows it, seen from outside. Counts and times are since its start. A figure that was
+    /// not read is `None`.
     Sample {
         /// Nanoseconds since the recording began.
         time = "time",
-        /// Events of the stream that were written before; the writer sets it.
+        /// Number of events of the stream that were written before; the writer sets it.
         event = "event",
         /// Resident bytes of anonymous memory (`RssAnon`).
         resident_anonymous = "resident_anonymous",
@@ -107,7 +107,7 @@ row! {
         resident_heap = "resident_heap",
         /// Bytes in swap.
         swapped = "swapped",
-        /// Bytes in huge pages (`AnonHugePages`).
+        /// Bytes that the kernel may take at any time (`LazyFree`).
         huge = "huge",
         /// Bytes that the kernel may take (`LazyFree`).
         lazily_freed = "lazily_freed",
@@ -127,7 +127,7 @@ row! {
 }
 
 row! {
-    /// Pages of a live block that were resident when somebody looked.
+    /// The pages of a live block that were resident during a look.
     Touch {
         /// Nanoseconds since the recording began.
         time = "time",
@@ -141,38 +141,38 @@ row! {
 row! {
     /// The stack of a block that was chosen for the sample.
     Stack {
-        /// Number of the event that handed it out, in the stream.
+        /// Number of the event that allocated it, in the stream.
         event = "event",
-        /// Number of the innermost frame; nothing is known of the stack without it.
+        /// Number of the innermost frame. None: the stack is not known.
         frame = "frame",
-        /// 1: the outermost frame is not known, since the stack was longer than what was copied, or could not
-        /// be followed to its end.
+        /// 1: frames further out are missing, since the stack was longer than the copied part, or could not be
+        /// followed to its end.
         cut = "cut",
     }
 }
 
-/// The chance that a block of so many bytes was chosen for the sample, if a block is chosen for each `mean` bytes.
+/// The probability that a block of this size is chosen for the sample, if `mean` is the average distance in bytes.
 pub fn chance(size: u64, mean: u64) -> f64 {
     -f64::exp_m1(-(size as f64) / mean as f64)
 }
 
 row! {
-    /// A frame: a place in the code that was called from another one. Stacks that begin alike share frames.
+    /// A frame: a place in the code, and the frame that called it. Stacks share the frames of a common beginning.
     Frame {
         /// Its number in the stream.
         number = "number",
-        /// Number of the frame that it was called from; none: the outermost.
+        /// Number of the calling frame; none: this is the outermost frame.
         caller = "caller",
-        /// Which of the process's modules it lies in; none: in no file.
+        /// Index of the process's module that it lies in; none: it lies in no file.
         module = "module",
-        /// Of the instruction, or of the last byte of the call, as the module's file numbers them; without a
-        /// module in memory.
+        /// Address of the instruction, or of the last byte of the call, as the module's file numbers them. Without a
+        /// module it is an address in memory.
         address = "address",
     }
 }
 
 row! {
-    /// Where a chunk lies and what it has.
+    /// The place of a chunk, and its content.
     IndexRow {
         /// Offset in the file.
         offset = "offset",

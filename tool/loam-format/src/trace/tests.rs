@@ -1,4 +1,4 @@
-//! Traces as whole files: what is written comes back, and hostile bytes do no harm.
+//! Traces as whole files: items that are written can be read back, and hostile bytes do no harm.
 
 mod golden;
 mod hostile;
@@ -21,7 +21,7 @@ fn items(bytes: &[u8]) -> (Vec<(u32, Item)>, u64, u64) {
     (all, items.damaged(), items.missing())
 }
 
-/// One of each event, at times that go on.
+/// One event of each kind, with ascending times.
 fn every_event() -> Vec<Record> {
     let mut events = Vec::new();
     let mut time = 0;
@@ -255,7 +255,7 @@ fn the_index_names_every_chunk() {
 
 #[test]
 fn events_of_a_later_version_are_passed_over() {
-    // Two of them between two frees of blocks from before: one with an extra, one without.
+    // The payload has two unknown events between two frees of old blocks: one with an extra, one without.
     let mut payload = vec![0, 0];
     let free = columns::FREE;
     let later = columns::OTHER | 9;

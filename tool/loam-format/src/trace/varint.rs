@@ -1,4 +1,4 @@
-//! Numbers in as few bytes as they need: seven bits a byte, the lowest first (LEB128).
+//! Numbers with as few bytes as possible: seven bits in each byte, the lowest first (LEB128).
 
 use super::decode::DecodeError;
 
@@ -29,13 +29,13 @@ fn put_long(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Small differences of either sign become small numbers: 0, -1, 1, -2, ...
+/// Turns small numbers of either sign into small numbers without a sign: 0, -1, 1, -2, ...
 #[inline]
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// The other way.
+/// The inverse of `zigzag`.
 #[inline]
 pub fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
@@ -79,7 +79,7 @@ impl<'a> Input<'a> {
         Err(DecodeError::Wide)
     }
 
-    /// The next number, which counts bytes, and those bytes.
+    /// Reads a number of bytes, and returns those bytes.
     pub fn counted(&mut self) -> Result<Input<'a>, DecodeError> {
         let length = self.number()?;
         let length = usize::try_from(length).map_err(|_too_long| DecodeError::Short)?;

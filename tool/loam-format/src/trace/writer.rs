@@ -1,4 +1,4 @@
-//! Writes a trace, chunk by chunk. What was flushed is readable, whatever happens to the writer.
+//! Writes a trace, chunk by chunk. Flushed data stays readable, whatever happens to the writer.
 
 use std::io::{self, Write};
 
@@ -11,25 +11,25 @@ use super::event::Record;
 use super::header::{End, Header, Mark, Process};
 use super::table::{self, Frame, IndexRow, Row, Sample, Stack, Touch};
 
-/// Samples after which they are written.
+/// The samples are written when there are this many.
 const SAMPLES: usize = 256;
-/// Rows of another table after which they are written.
+/// The rows of any other table are written when there are this many.
 const TABLE_ROWS: usize = 4_096;
-/// Rows of the index in one chunk.
+/// The most rows of the index in one chunk.
 const INDEX_ROWS: usize = MAX_ROWS as usize;
 
 /// Why a trace can not be written.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// The output refuses.
+    /// The output returned an error.
     #[error("the trace can not be written: {0}")]
     Io(#[from] io::Error),
     /// A header or a process is larger than a chunk may be.
     #[error("the {kind} takes {bytes} bytes, and a chunk of a trace holds {MAX_RAW}")]
     TooLarge {
-        /// What.
+        /// Which part.
         kind: &'static str,
-        /// How large.
+        /// Its size.
         bytes: usize,
     },
 }
@@ -47,7 +47,7 @@ pub struct ColumnBytes {
     pub bytes: u64,
 }
 
-/// What was written so far.
+/// Figures of the written data.
 #[derive(Debug, Clone, Default)]
 pub struct Statistics {
     /// Events in written chunks.
@@ -115,7 +115,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// A new stream.
+    /// Adds a stream.
     pub fn process(&mut self, process: &Process) -> Result<Stream, WriteError> {
         let stream = Stream(self.streams.len() as u32);
         self.streams.push(Pending::default());
@@ -123,22 +123,22 @@ impl<W: Write> Writer<W> {
         Ok(stream)
     }
 
-    /// What is known of a stream's process by now.
+    /// Writes the description of a stream's process again, with everything that is known now.
     pub fn update(&mut self, stream: Stream, process: &Process) -> Result<(), WriteError> {
         self.json(ChunkKind::Process, stream.0, 1, process)
     }
 
-    /// The next event of a stream. Events of a stream come in its process's order.
+    /// Adds the next event of a stream. The events of a stream come in the process's order.
     pub fn push(&mut self, stream: Stream, record: &Record) -> Result<(), WriteError> {
         self.push_all(stream, std::slice::from_ref(record))
     }
 
-    /// The next events of a stream.
+    /// Adds the next events of a stream.
     pub fn push_all(&mut self, stream: Stream, mut records: &[Record]) -> Result<(), WriteError> {
         self.push_from(stream, &mut records)
     }
 
-    /// The same, from what makes events as they are encoded.
+    /// The same for events that are made while they are encoded.
     pub fn push_from(&mut self, stream: Stream, source: &mut dyn Source) -> Result<(), WriteError> {
         let unit = self.unit;
         while !source.is_empty() {
@@ -164,8 +164,8 @@ impl<W: Write> Writer<W> {
                 .map_or(0, |encoder| encoder.rows().into())
     }
 
-    /// The process as it looked at `sample.time`. Samples of a stream come in order of time; the event's number is
-    /// set here.
+    /// Adds a sample of the process at `sample.time`. The samples of a stream come in order of time. The number of the
+    /// event is set here.
     pub fn sample(&mut self, stream: Stream, mut sample: Sample) -> Result<(), WriteError> {
         sample.event = Some(self.events(stream));
         let samples = &mut self.streams[stream.0 as usize].samples;
@@ -176,7 +176,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Pages of a live block.
+    /// Adds the pages of a live block.
     pub fn touch(&mut self, stream: Stream, touch: Touch) -> Result<(), WriteError> {
         let touches = &mut self.streams[stream.0 as usize].touches;
         touches.push(touch);
@@ -186,7 +186,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// A moment that the program named. The event's number is set here.
+    /// Adds a moment that the program marked. The number of the event is set here.
     pub fn mark(&mut self, stream: Stream, mut mark: Mark) -> Result<(), WriteError> {
         mark.event = self.events(stream);
         let marks = &mut self.streams[stream.0 as usize].marks;
@@ -197,7 +197,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// A frame, before the first stack or frame that names it.
+    /// Adds a frame. It must come before the first stack or frame that refers to it.
     pub fn frame(&mut self, stream: Stream, frame: Frame) -> Result<(), WriteError> {
         let frames = &mut self.streams[stream.0 as usize].frames;
         frames.push(frame);
@@ -207,7 +207,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// The stack of a block.
+    /// Adds the stack of a block.
     pub fn stack(&mut self, stream: Stream, stack: Stack) -> Result<(), WriteError> {
         let stacks = &mut self.streams[stream.0 as usize].stacks;
         stacks.push(stack);
@@ -217,7 +217,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// A stream's end. Its memory is given back; the count of events is set here.
+    /// Ends a stream and frees its memory. The count of events is set here.
     pub fn end(&mut self, stream: Stream, mut end: End) -> Result<(), WriteError> {
         self.flush_events(stream.0)?;
         self.flush_tables(stream.0)?;
@@ -227,7 +227,7 @@ impl<W: Write> Writer<W> {
         self.json(ChunkKind::End, stream.0, 1, &end)
     }
 
-    /// Writes everything that was pushed. The prefix of the file that then exists is readable.
+    /// Writes everything that was pushed. The file up to this point is readable.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         for stream in 0..self.streams.len() as u32 {
             self.flush_events(stream)?;
@@ -236,7 +236,7 @@ impl<W: Write> Writer<W> {
         Ok(self.out.flush()?)
     }
 
-    /// What was written so far.
+    /// The figures so far.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
@@ -293,7 +293,7 @@ impl<W: Write> Writer<W> {
         if !marks.is_empty() {
             self.json(ChunkKind::Marks, stream, marks.len(), &marks)?;
         }
-        // A stack's frames come before it.
+        // The frames of a stack come before it.
         self.table(ChunkKind::Frames, stream, &frames)?;
         self.table(ChunkKind::Stacks, stream, &stacks)
     }
@@ -330,7 +330,7 @@ impl<W: Write> Writer<W> {
         self.write(kind, stream, rows as u32, IndexRow::default())
     }
 
-    /// Writes the chunk whose payload is in `raw`.
+    /// Writes a chunk. Its payload is in `raw`.
     fn write(
         &mut self,
         kind: ChunkKind,

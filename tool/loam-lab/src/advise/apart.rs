@@ -1,5 +1,5 @@
-//! What keeping long-lived blocks apart would have saved: replays whose long-lived blocks come from a private Loam heap,
-//! and all others from the recorded allocator.
+//! What a program would save if its long-lived blocks were kept apart. In these replays the long-lived blocks come
+//! from a private Loam heap, and all other blocks from the recorded allocator.
 
 use std::path::Path;
 
@@ -10,25 +10,26 @@ use crate::analyse::stats::Summary;
 use crate::replay::lives::CLASSES;
 use crate::traces::lives::Found;
 
-/// Labels of these replays: `apart-1` to `apart-3`, by the class of lifetime from which on a block is apart.
+/// Labels of these replays: `apart-1` to `apart-3`. The number is the shortest class of lifetime that is kept apart.
 const LABEL: &str = "apart-";
-/// A split is one if both sides have this share of the requested bytes. Chosen: less can not be seen.
+/// A split is tried only if both sides have this share of the requested bytes. Chosen: a smaller side shows no
+/// difference.
 const LEAST_SHARE: f64 = 0.001;
 
-/// What it saves.
+/// What the separation saves.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Separated {
-    /// From this class of lifetime on (`replay::lives`).
+    /// The shortest class of lifetime that is kept apart (`replay::lives`).
     pub class: u8,
-    /// Share of the requested bytes that is apart.
+    /// Share of the requested bytes in blocks that are kept apart.
     pub share: f64,
-    /// Whether blocks were split by their call sites, and not each by its own life.
+    /// Whether blocks were split by their call sites; otherwise each block was split by its own life.
     pub by_site: bool,
-    /// Average memory by that of the recorded allocator.
+    /// Average memory, divided by that of the recorded allocator.
     pub ratio: Summary,
-    /// Processor time by that of the recorded allocator.
+    /// Processor time, divided by that of the recorded allocator.
     pub time_ratio: Option<Summary>,
-    /// Average bytes that it saves.
+    /// Bytes that the separation saves on average.
     pub bytes: u64,
 }
 
@@ -50,7 +51,7 @@ pub fn candidates(base: &str, library: &Path, found: &Found) -> Vec<String> {
         .collect()
 }
 
-/// Whether the place is such a replay.
+/// Whether the label is that of such a replay.
 pub fn is_apart(label: &str) -> bool {
     class(label).is_some()
 }
@@ -60,23 +61,23 @@ fn class(label: &str) -> Option<u8> {
     (1..CLASSES as u8).contains(&class).then_some(class)
 }
 
-/// The one with least memory of those that were tried.
+/// The replay with the least memory among those that were tried.
 pub fn least(places: &[Place]) -> Option<&Place> {
     (places.iter())
         .filter(|place| is_apart(&place.allocator))
         .min_by(|a, b| a.memory.median.total_cmp(&b.memory.median))
 }
 
-/// What it surely saves: of the recorded allocator's memory, and more than a change of the allocator alone. `first` are
-/// the places of all that was tried, once.
+/// What the separation surely saves, if it saves more than a change of the allocator alone. The ratios refer to the
+/// recorded allocator. `first` are the places of all candidates after one trial.
 pub fn judge(places: &[Place], first: &[Place], base: &str, found: &Found) -> Option<Separated> {
     let place = least(places)?;
     let ratio = place.memory_ratio?;
     if ratio.median > WORTH || ratio.high >= 1.0 || ratio.count < 2 {
         return None;
     }
-    // A heap that is as small without a change of the program is the better answer, if it is cheap too. So is the private
-    // heap's allocator itself, with all of the blocks: then it is not the separation that saves.
+    // A heap that is as small without a change of the program is the better answer, if it is cheap too. The same holds
+    // for the private heap's allocator if it serves all blocks: then the separation is not what saves.
     let is_other = |other: &&Place, base: Option<&Place>| {
         let is_cheap = base.is_none_or(|base| other.time.median <= COST * base.time.median);
         !is_apart(&other.allocator) && is_cheap

@@ -1,5 +1,5 @@
-//! What to change in the program itself. A hint names a share of the program's memory that is worth a change, what makes
-//! it, and what to do.
+//! What to change in the program itself. A hint names a part of the program's memory that is worth a change, the
+//! cause, and the remedy.
 
 use loam_format::units::Unit;
 use loam_format::words;
@@ -12,15 +12,15 @@ use crate::replay::lives::Clock;
 use crate::traces::shapes::{Doubling, PeakSize, Shapes};
 use crate::traces::stacks::Stacks;
 
-/// The share of the peak that a hint must bring: what is worth a change (`super::WORTH`).
+/// The share of the peak that a hint must bring to be worth a change (`super::WORTH`).
 const SHARE: f64 = 1.0 - super::WORTH;
-/// The least bytes: below, a program is too small to care. Chosen.
+/// The fewest bytes that a hint must bring: saving less is not worth a change. Chosen.
 const LEAST_BYTES: u64 = 1 << 20;
-/// The share of the requests that move a block from which on a container grows step by step. Chosen.
+/// A container grows step by step if one request in this many is a resize that moves the block. Chosen.
 const MOVES: u64 = 10;
-/// Such moves grow a block by less than this factor: a container that doubles is no trouble.
+/// Such moves grow a block by less than this factor. A container that doubles is no trouble.
 const STEP: f64 = 1.4;
-/// Call sites that are named.
+/// How many call sites are named.
 const NAMED: usize = 5;
 
 /// What a hint is about.
@@ -44,7 +44,7 @@ pub enum Kind {
 pub struct Hint {
     /// What it is about.
     pub kind: Kind,
-    /// Bytes that it would save; absent where nobody can say.
+    /// Bytes that the change would save; absent where they can not be estimated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// What was found and what to do, in sentences.
@@ -54,11 +54,11 @@ pub struct Hint {
 /// What hints are made from.
 #[derive(Debug)]
 pub struct Sources<'a> {
-    /// What stands out of the requests.
+    /// What is unusual in the requests.
     pub shapes: &'a Shapes,
     /// The label of the recorded allocator.
     pub allocator: &'a str,
-    /// What that one makes of the peak's sizes.
+    /// The rooms that this allocator gives the peak's sizes.
     pub rooms: &'a [Room],
     /// The replay with long-lived blocks apart, if it is worth it.
     pub separated: Option<&'a Separated>,
@@ -66,7 +66,7 @@ pub struct Sources<'a> {
     pub stacks: Option<&'a Stacks>,
 }
 
-/// All hints, those that say most first.
+/// All hints, the most telling first.
 pub fn of(sources: &Sources) -> Vec<Hint> {
     let shapes = sources.shapes;
     let mut hints = Vec::new();
@@ -90,7 +90,7 @@ fn is_worth(saved: u64, peak: u64) -> bool {
     saved >= LEAST_BYTES && saved as f64 >= SHARE * peak as f64
 }
 
-/// Sizes that miss a smaller class by at most an eighth of themselves.
+/// Sizes that are at most an eighth larger than a smaller class.
 pub fn above_class(shapes: &Shapes, rooms: &[Room], allocator: &str) -> Option<Hint> {
     let room = |size: u64| {
         rooms
@@ -121,7 +121,7 @@ pub fn above_class(shapes: &Shapes, rooms: &[Room], allocator: &str) -> Option<H
     })
 }
 
-/// Blocks that grow by small steps, and move.
+/// Blocks that grow by small steps and move.
 pub fn growing(shapes: &Shapes) -> Option<Hint> {
     let is_often = shapes.moved > 0 && shapes.moved * MOVES > shapes.requests;
     let step = shapes.grown as f64 / shapes.copied.max(1) as f64;
@@ -139,14 +139,14 @@ pub fn growing(shapes: &Shapes) -> Option<Hint> {
     })
 }
 
-/// Three of four requests are small, and rare large buffers hold the memory: the larger a block is, the rarer it is asked
-/// for and the longer it stays. That is what a cache does that keeps the largest buffer (article 003). Large blocks that all
-/// stay are what a program works on.
+/// Three of four requests are small, and rare large buffers hold the memory: the larger a block is, the rarer is a
+/// request for it and the longer it stays. A cache that keeps the largest buffer shows this pattern (article 003).
+/// Large blocks that all stay are the program's working data instead.
 pub fn buffers(shapes: &Shapes) -> Option<Hint> {
-    /// Sizes above the cut-off that have to show it, and how many blocks each must have.
+    /// At least this many sizes above the cut-off must show the pattern, each with at least `BLOCKS` blocks.
     const SIZES: usize = 3;
     const BLOCKS: u64 = 4;
-    /// Of the large blocks so many times as many stay as of the small ones.
+    /// The share of large blocks that stay must be this many times that of the small ones.
     const STAY: f64 = 3.0;
     let requests: u64 = shapes.doublings.iter().map(|one| one.requests).sum();
     let mut seen = 0;
@@ -198,7 +198,7 @@ pub fn buffers(shapes: &Shapes) -> Option<Hint> {
     })
 }
 
-/// What separation saved, and whose blocks live long.
+/// What separation saved, and the call sites of the long-lived blocks.
 fn separate(one: &Separated, stacks: Option<&Stacks>) -> Hint {
     let how = match one.by_site {
         true => "By call sites, each with the lifetime that most of its bytes have",
@@ -227,8 +227,8 @@ fn separate(one: &Separated, stacks: Option<&Stacks>) -> Hint {
     }
 }
 
-/// The call sites with most bytes that live as long, in words. Most bytes of a site must: one whose blocks mostly go early
-/// can not be moved.
+/// The call sites with the most bytes that live as long, in words. A call site is named only if most of its bytes live
+/// that long: otherwise its blocks can not be moved.
 fn call_sites(stacks: &Stacks, class: u8) -> Vec<String> {
     let long = |lives: &[f64]| lives[usize::from(class)..].iter().sum::<f64>();
     let all: f64 = stacks.sites.iter().map(|site| long(&site.lives)).sum();
@@ -255,7 +255,7 @@ fn call_sites(stacks: &Stacks, class: u8) -> Vec<String> {
         .collect()
 }
 
-/// One doubling of size holds a third of the peak.
+/// Hint for a doubling of size that holds a third of the peak.
 fn largest(shapes: &Shapes) -> Option<Hint> {
     let largest = (shapes.doublings.iter().enumerate()).max_by_key(|(_, one)| one.peak_bytes)?;
     let (doubling, one) = largest;
@@ -300,7 +300,7 @@ mod tests {
         }];
         let hint = above_class(&one, &[room(1_040, 1_280, 1_024, 1_024)], "it").unwrap();
         assert_eq!(hint.bytes, Some(25_600_000));
-        // No class just below; a class that is hardly smaller; few blocks.
+        // Three cases without a hint: no class just below, a class that is hardly smaller, and few blocks.
         assert_eq!(above_class(&one, &[room(1_040, 1_280, 0, 0)], "it"), None);
         assert_eq!(
             above_class(&one, &[room(1_040, 1_040, 1_039, 1_024)], "it"),
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn large_buffers_that_stay_are_named_and_large_blocks_that_go_are_not() {
-        // Requests and blocks at the peak, by doubling.
+        // For each doubling: requests, and blocks at the peak.
         let made = |rows: &[(usize, u64, u64)]| {
             let mut one = shapes(0);
             for (at, requests, peak_blocks) in rows {
@@ -354,7 +354,8 @@ mod tests {
         ];
         let with = |large: &[(usize, u64, u64)]| made(&[&small[..], large].concat());
         assert!(with(&large).unwrap().text.contains("up to 2048 bytes"));
-        // With a cut-off the large ones go; a program's own large blocks all stay; popular ones are no rarities.
+        // Three cases without a hint: with a cut-off the large blocks go; a program's own large blocks all stay; large
+        // blocks that are requested often are no rarities.
         assert_eq!(
             with(&large.map(|(at, requests, _)| (at, requests, requests / 30))),
             None

@@ -28,14 +28,16 @@ use crate::experiments::replay::{average, processor};
 
 /// Candidates that get all trials, beside the recorded allocator.
 pub const MOST_KEPT: usize = 5;
-/// A candidate is beaten if another one is so much better in both: one trial scatters.
+/// A candidate is beaten if another one has this part of both its memory and its time, or less. The margin is needed
+/// because a single trial scatters.
 const BEATEN_BY: f64 = 0.97;
-/// What is worth a change: chosen, as the doctor's and the gate's limits are.
+/// The ratio that is worth a change. Chosen, as the doctor's and the gate's limits are.
 const WORTH: f64 = 0.95;
-/// What the other of the two figures may cost.
+/// By what factor the other of the two figures may grow.
 const COST: f64 = 1.10;
 
-/// What is tried where the user names nothing: every allocator here, as it is and as its authors advise to save memory.
+/// The candidates where the user names none: every allocator on this machine, as it is and as its authors advise to
+/// save memory.
 pub fn candidates(available: &[Allocator]) -> Vec<String> {
     let mut specs = Vec::new();
     for allocator in available.iter().filter(|one| one.status == Status::Found) {
@@ -58,13 +60,13 @@ pub struct Place {
     pub memory: Summary,
     /// Processor time.
     pub time: Summary,
-    /// Memory by that of the recorded allocator, paired by round.
+    /// Memory, divided by that of the recorded allocator, paired by round.
     pub memory_ratio: Option<Summary>,
-    /// The same of the time.
+    /// Processor time, in the same way.
     pub time_ratio: Option<Summary>,
 }
 
-/// The places of all that was measured.
+/// The places of all measured candidates.
 pub fn places(results: &Results, base: &str) -> Vec<Place> {
     let view = View::of(results, "replay");
     let base = view.rows.iter().find(|row| row.allocator == base);
@@ -83,8 +85,8 @@ pub fn places(results: &Results, base: &str) -> Vec<Place> {
     view.rows.iter().filter_map(place).collect()
 }
 
-/// Those that no other one beats in both by the factor, least memory first. Replays that change the program (`apart`) are
-/// no such places.
+/// The places that no other place beats in both figures by the factor, least memory first. Replays that change the
+/// program (`apart`) are left out.
 pub fn frontier(places: &[Place], factor: f64) -> Vec<&Place> {
     let beats = |other: &Place, one: &Place| {
         let (memory, time) = (
@@ -101,8 +103,8 @@ pub fn frontier(places: &[Place], factor: f64) -> Vec<&Place> {
     kept
 }
 
-/// Labels that deserve more trials than one; the recorded allocator is measured anyway. The least of the replays with
-/// long-lived blocks apart comes last.
+/// Labels of the candidates that get further trials. The recorded allocator is left out, because it is measured
+/// anyway. The replay with long-lived blocks apart that has the least memory comes last.
 pub fn kept(places: &[Place], base: &str) -> Vec<String> {
     let front = frontier(places, BEATEN_BY);
     let mut labels: Vec<String> = front
@@ -110,7 +112,7 @@ pub fn kept(places: &[Place], base: &str) -> Vec<String> {
         .map(|place| place.allocator.clone())
         .filter(|label| label != base)
         .collect();
-    // The ends of the frontier, and what lies beside the end of least memory.
+    // The two ends of the frontier are kept, and the places next to the end of least memory.
     if labels.len() > MOST_KEPT {
         let fastest = labels.pop();
         labels.truncate(MOST_KEPT - 1);
@@ -120,8 +122,8 @@ pub fn kept(places: &[Place], base: &str) -> Vec<String> {
     labels
 }
 
-/// The one to take: less memory for little time, else less time for little memory. None helps surely: none. Of those that the
-/// measurement can not tell from the best, the one with the fewest settings.
+/// The place to advise: one with less memory for little time, else one with less time for little memory, else none. If
+/// the measurement can not tell several places from the best one, the one with the fewest settings is taken.
 pub fn best<'p>(places: &'p [Place], base: &str) -> Option<&'p Place> {
     let surely = |ratio: &Option<Summary>| {
         ratio.is_some_and(|ratio| ratio.median <= WORTH && ratio.high < 1.0 && ratio.count > 1)
@@ -135,7 +137,8 @@ pub fn best<'p>(places: &'p [Place], base: &str) -> Option<&'p Place> {
         .or_else(|| plainest(fast.collect(), |one| one.time_ratio))
 }
 
-/// Of those whose interval reaches that of the least ratio, the one with the fewest settings, and then the least.
+/// Among the places whose interval reaches that of the smallest ratio: the one with the fewest settings, then the one
+/// with the smallest ratio.
 fn plainest(places: Vec<&Place>, ratio: impl Fn(&Place) -> Option<Summary>) -> Option<&Place> {
     let median = |one: &&Place| ratio(one).map_or(f64::INFINITY, |ratio| ratio.median);
     let least = places
@@ -150,7 +153,7 @@ fn plainest(places: Vec<&Place>, ratio: impl Fn(&Place) -> Option<Summary>) -> O
         .min_by(|a, b| (settings(a).cmp(&settings(b))).then(median(a).total_cmp(&median(b))))
 }
 
-/// The command with what starts it on that allocator, for a shell.
+/// The command line that runs the program on that allocator, for a shell.
 pub fn line(record: &AllocatorRecord, command: &[String]) -> String {
     let mut words: Vec<String> = record
         .environment
@@ -242,7 +245,7 @@ mod tests {
             advised(&[base.clone(), fast.clone()]).as_deref(),
             Some("fast")
         );
-        // As far as can be told, as fast; then surely faster.
+        // The variant with a setting is as fast within the error; then it is surely faster.
         let set = |time| place("fast:SETTING=on", [1.02; 3], time);
         let alike = [base.clone(), set([0.45, 0.49, 0.52]), fast.clone()];
         assert_eq!(advised(&alike).as_deref(), Some("fast"));

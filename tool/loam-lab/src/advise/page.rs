@@ -1,4 +1,4 @@
-//! The answer as a terminal, a program and a browser read it.
+//! The answer in the forms that a terminal, a program and a browser read.
 
 use loam_format::units::Unit;
 use loam_report::chart::{Axis, Chart, Curve, Kind, Point};
@@ -16,12 +16,12 @@ use crate::analyse::stats::Summary;
 /// Recognises our own reports, which may be replaced.
 const GENERATOR: &str = "loam advise";
 
-/// What to take.
+/// The allocator to take.
 #[derive(Debug, Clone, Serialize)]
 pub struct Advised {
     /// The label.
     pub allocator: String,
-    /// What starts the program on it, for a shell.
+    /// The command line that runs the program on it, for a shell.
     pub line: String,
 }
 
@@ -34,13 +34,13 @@ pub struct Answer {
     pub command: Vec<String>,
     /// The label of the recorded allocator.
     pub recorded: String,
-    /// None: nothing helps.
+    /// None: no candidate helps.
     pub advised: Option<Advised>,
-    /// All that was measured in rounds, the recorded allocator among them.
+    /// All places that were measured in rounds, with the recorded allocator.
     pub places: Vec<Place>,
     /// Labels of the frontier, least memory first.
     pub frontier: Vec<String>,
-    /// What separating long-lived blocks saves; none: nothing that another heap would not.
+    /// What separating long-lived blocks saves; none if another heap saves as much.
     pub separated: Option<Separated>,
     /// What to change in the program.
     pub hints: Vec<Hint>,
@@ -73,7 +73,7 @@ impl Answer {
         }
     }
 
-    /// The hints that are shown: which size holds the peak helps only where no heap does.
+    /// The hints that are shown. The hint about the size that holds the peak is useful only if no heap helps.
     fn shown(&self) -> impl Iterator<Item = &Hint> {
         let is_shown =
             |hint: &&Hint| hint.kind != hints::Kind::LargestSize || self.advised.is_none();
@@ -123,7 +123,7 @@ impl Answer {
         )
     }
 
-    /// A page that needs no other file.
+    /// An HTML page that needs no other file.
     pub fn html(&self, version: &str) -> String {
         let chart = self.chart();
         let charts: Vec<&Chart> = chart.iter().collect();

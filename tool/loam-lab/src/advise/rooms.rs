@@ -1,4 +1,5 @@
-//! What an allocator makes of sizes: asked of it, in a process of its own (`native/replayer/classes.h`).
+//! The room that an allocator gives blocks of some sizes. A process of its own asks the allocator
+//! (`native/replayer/classes.h`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,13 +14,13 @@ pub struct Room {
     pub size: u64,
     /// Bytes that the block has.
     pub room: u64,
-    /// The largest request below, by at most an eighth, that gets less; 0: none.
+    /// The largest request that gets less room and is at most an eighth smaller; 0: none.
     pub below: u64,
-    /// What that one gets.
+    /// The room of that request.
     pub room_below: u64,
 }
 
-/// Asks; what can not be asked has no answer.
+/// Asks the allocator for the rooms. The list is empty if it can not be asked.
 pub fn of(replayer: &Path, allocator: &AllocatorRecord, sizes: &[u64]) -> Vec<Room> {
     if sizes.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The allocators that have a name here. One row each; adding one is adding a row.
+//! The allocators that have a name here. Each has one row; a new allocator needs only a new row.
 
 /// Where an allocator comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +151,7 @@ pub const KNOWN: &[Known] = &[
         origin: Origin::Peer {
             source: "crate libtcmalloc-sys",
         },
-        // Its per-CPU caches and the C library's own use of rseq exclude each other.
+        // rseq serves either its per-CPU caches or the C library's own use, not both.
         environment: &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
         memory: &[],
     },

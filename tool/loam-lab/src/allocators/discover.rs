@@ -12,9 +12,9 @@ use crate::allocators::catalogue::{Known, Origin, KNOWN};
 use crate::allocators::peers::{self, Peer};
 use crate::allocators::{version, Allocator, Status};
 
-/// What builds the peers, in the source tree.
+/// The command that builds the peers in the source tree.
 const PEERS_COMMAND: &str = "make peers";
-/// Begins what is said of the source of one that comes in a package.
+/// The first words about the source of an allocator from a package.
 const PACKAGE: &str = "Debian package ";
 
 /// Every known allocator and every further peer, found or not, in the catalogue's order.
@@ -24,7 +24,7 @@ pub fn all(layout: &Layout) -> Vec<Allocator> {
     allocators
 }
 
-/// The one whose library this file is.
+/// The known allocator that this library file belongs to.
 pub fn of_file(file: &Path, layout: &Layout) -> Option<Allocator> {
     let real = file.canonicalize().ok()?;
     let is_it = |one: &Allocator| {
@@ -36,7 +36,7 @@ pub fn of_file(file: &Path, layout: &Layout) -> Option<Allocator> {
     Some(found)
 }
 
-/// The versions of those that come in packages: the package manager takes a tenth of a second to tell them.
+/// The versions of the allocators that come in packages. The package manager takes a tenth of a second to tell them.
 fn ask_versions(allocators: &mut [Allocator]) {
     let is_asked = |one: &&mut Allocator| one.version.is_none() && one.source.starts_with(PACKAGE);
     let asked: Vec<&mut Allocator> = allocators.iter_mut().filter(is_asked).collect();
@@ -65,7 +65,7 @@ pub fn unversioned(layout: &Layout) -> Vec<Allocator> {
     allocators
 }
 
-/// The C library's alone, which costs no look at packages.
+/// The C library's allocator only, which needs no look at packages.
 pub fn system(layout: &Layout) -> Option<Allocator> {
     let known = KNOWN
         .iter()
@@ -189,7 +189,7 @@ fn absent(allocator: &mut Allocator, reason: String, remedy: Option<String>) {
     allocator.remedy = remedy;
 }
 
-/// The file is there; whether it can serve is seen from its headers.
+/// The file exists; its headers show whether it can be preloaded.
 fn found(allocator: &mut Allocator, path: PathBuf) {
     match why_unusable(&path) {
         None => allocator.status = Status::Found,
@@ -219,7 +219,8 @@ fn why_unusable(path: &Path) -> Option<String> {
     (!fits).then(|| format!("it is for {}", image.architecture()))
 }
 
-/// Where the loader would look, near enough: what is found is preloaded by its full path.
+/// Almost the folders in which the loader would look. This suffices, because a found library is preloaded by its full
+/// path.
 fn library_dirs() -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", env::consts::ARCH);
     let from_environment = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -278,7 +279,7 @@ mod tests {
         let (_, libc) = version::c_library();
         let allocator = from_path(Path::new("/etc/passwd"));
         assert_eq!(allocator.status, Status::Unusable);
-        // The C library does export malloc, so it passes; it is what the system uses anyway.
+        // The C library exports malloc, so it passes. It is what the system uses anyway.
         assert_eq!(from_path(&libc.unwrap()).status, Status::Found);
     }
 }

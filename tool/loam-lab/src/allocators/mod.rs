@@ -1,11 +1,11 @@
-//! The allocators that can be measured: which there are, where they lie, what version they have.
+//! The allocators that can be measured: their names, files and versions.
 //!
 //! ```text
 //! catalogue (names we know) -> discover (what is on this machine) -> spec (what the user picked)
 //! ```
 //!
-//! An allocator is a shared object that is preloaded, with environment settings if wanted; `system`
-//! preloads nothing. One that is absent is listed with the reason and the remedy, never left out.
+//! An allocator is a shared object that is preloaded, with environment settings if wanted; `system` preloads nothing.
+//! An absent allocator is listed with the reason and the remedy, never left out.
 
 pub mod catalogue;
 pub mod discover;
@@ -27,7 +27,7 @@ pub enum Status {
     Found,
     /// Not on this machine.
     Absent,
-    /// Present and not usable, for instance built for another architecture.
+    /// Present but not usable, for instance built for another architecture.
     Unusable,
 }
 
@@ -40,7 +40,7 @@ pub struct Allocator {
     pub title: String,
     /// Whether it can be used.
     pub status: Status,
-    /// Its version, as far as it can be told.
+    /// Its version, if it is known.
     pub version: Option<String>,
     /// The shared object; none for the system's.
     pub path: Option<PathBuf>,
@@ -52,6 +52,6 @@ pub struct Allocator {
     pub memory_environment: BTreeMap<String, String>,
     /// Why it is absent or unusable.
     pub reason: Option<String>,
-    /// The command that would bring it.
+    /// The command that would install it.
     pub remedy: Option<String>,
 }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// The side file. Written by whoever builds the peers; unknown keys are ignored.
+/// The side file, which the build of the peers writes. Unknown keys are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SideFile {
-    /// The allocator's name; the file's name counts.
+    /// The allocator's name. The name of the file takes precedence.
     pub name: String,
     /// Version of the source.
     pub version: String,
@@ -31,7 +31,7 @@ pub struct SideFile {
 pub enum Peer {
     /// There is a shared object.
     Built { path: PathBuf, side: SideFile },
-    /// It was tried and failed, or its side file is broken.
+    /// The build was tried and failed, or the side file is broken.
     Failed { reason: String },
     /// Nothing there.
     Absent,
@@ -54,8 +54,7 @@ pub fn find(name: &str, dirs: &[PathBuf]) -> Peer {
                 };
             }
             Some(side) => {
-                // A path inside the side file may come from another machine: the neighbour counts
-                // first.
+                // A path inside the side file may come from another machine, so the file beside it takes precedence.
                 let named = side.path.as_ref().map(|path| dir.join(path));
                 let found = [Some(object), named]
                     .into_iter()
@@ -91,7 +90,7 @@ fn read(path: &Path) -> Result<Option<SideFile>, String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Names of peers in the folders that the catalogue does not know, so that a new one needs no code.
+/// Names of peers in the folders that the catalogue does not know. A new peer therefore needs no code.
 pub fn extra_names(dirs: &[PathBuf], is_known: impl Fn(&str) -> bool) -> Vec<String> {
     let mut names: Vec<String> = dirs
         .iter()

@@ -1,4 +1,4 @@
-//! What the user picked: `--allocators system,loam,small=jemalloc:MALLOC_CONF=dirty_decay_ms:0`.
+//! The allocators that the user picked: `--allocators system,loam,small=jemalloc:MALLOC_CONF=dirty_decay_ms:0`.
 //!
 //! ```text
 //! LIST     SPEC[,SPEC]...            the option may be given more than once
@@ -36,7 +36,7 @@ pub enum SpecError {
         /// All there are.
         known: String,
     },
-    /// Known, and not usable here.
+    /// A known allocator that is not usable here.
     #[error("allocator `{name}` is not usable here: {reason}{}", to_get_it(remedy))]
     Absent {
         /// As it was written.
@@ -54,7 +54,7 @@ pub enum SpecError {
         /// The part that is wrong.
         setting: String,
     },
-    /// The preload is how the allocator gets into the process.
+    /// A setting of the preload: the preload is how the allocator gets into the process.
     #[error(
         "`LD_PRELOAD` in `{spec}` can not be set: it is how the allocator gets into the process; \
              name the library itself, by its path"
@@ -63,19 +63,19 @@ pub enum SpecError {
         /// As it was written.
         spec: String,
     },
-    /// `NAME:memory` where none is known.
+    /// `NAME:memory` for an allocator without such settings.
     #[error("no memory setting is known for `{name}`; write {name}:VARIABLE=VALUE")]
     NoMemorySetting {
         /// As it was written.
         name: String,
     },
-    /// Two specs would be told apart by nothing.
+    /// Two specs with the same label.
     #[error("`{label}` is listed twice; give one of them a label: LABEL={label}")]
     Twice {
-        /// What both are called.
+        /// The label of both.
         label: String,
     },
-    /// Nothing between two commas, or nothing at all.
+    /// An empty spec: two commas in a row, or an empty list.
     #[error("the list of allocators has an empty entry")]
     Empty,
 }
@@ -101,7 +101,7 @@ pub struct Picked {
     pub label: String,
     /// The allocator.
     pub allocator: Allocator,
-    /// Its environment, needs and settings together.
+    /// Its environment: the settings that it needs and those that the user gave.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -118,7 +118,7 @@ impl Picked {
     }
 }
 
-/// Reads the lists that the user gave against what there is.
+/// Looks up the user's lists among the known allocators.
 pub fn pick(lists: &[String], available: &[Allocator]) -> Result<Vec<Picked>, SpecError> {
     let mut picked: Vec<Picked> = Vec::new();
     for spec in split(lists, available)? {
@@ -131,7 +131,7 @@ pub fn pick(lists: &[String], available: &[Allocator]) -> Result<Vec<Picked>, Sp
     Ok(picked)
 }
 
-/// The lists' single allocators, each with its label and settings; a value may have commas of its own.
+/// The single allocators of the lists, each with its label and settings. A value may contain commas.
 pub fn split(lists: &[String], available: &[Allocator]) -> Result<Vec<String>, SpecError> {
     let mut specs = Vec::new();
     for list in lists {
@@ -175,7 +175,7 @@ fn is_name(name: &str, available: &[Allocator]) -> bool {
     catalogue::find(name).is_some() || available.iter().any(|allocator| allocator.name == name)
 }
 
-/// A piece without `=` or `:` that is nearly a name was meant as one.
+/// A piece without `=` or `:` that is nearly a name is taken for a misspelt name.
 fn misspelt(piece: &str, available: &[Allocator]) -> Option<String> {
     let is_word = piece
         .chars()
@@ -291,7 +291,7 @@ fn split_settings(text: &str) -> Vec<String> {
     settings
 }
 
-/// Capitals only: `dirty_decay_ms:0` and `glibc.malloc.arena_max=1` are parts of values.
+/// Only names in capitals count: `dirty_decay_ms:0` and `glibc.malloc.arena_max=1` are parts of values.
 fn is_variable(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
         && name

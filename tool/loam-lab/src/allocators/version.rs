@@ -1,4 +1,4 @@
-//! Versions of libraries, from where they can be told without running them.
+//! Versions of libraries, found without running them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -36,13 +36,14 @@ fn c_library_version(path: &Path) -> Option<String> {
     Some(format!("glibc {}", version_text(&bytes[start..])))
 }
 
-/// The version of a packaged library: the package's if a package manager knows the file, else what
-/// the file's name says.
+/// The version of a packaged library: the package's version if a package manager knows the file, else the version in
+/// the file's name.
 pub fn of_library(path: &Path) -> Option<String> {
     of_libraries(&[path]).pop().flatten()
 }
 
-/// The versions of several. The package manager reads its whole database at each question, so it is asked once.
+/// The versions of several libraries. One question asks for all, because the package manager reads its whole database
+/// at each question.
 pub fn of_libraries(paths: &[&Path]) -> Vec<Option<String>> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let reals: Vec<PathBuf> = paths.iter().map(|path| real(path)).collect();
@@ -55,13 +56,13 @@ pub fn of_libraries(paths: &[&Path]) -> Vec<Option<String>> {
     paths.iter().zip(&reals).map(of).collect()
 }
 
-/// The versions of the packages that these files belong to, as far as they belong to one.
+/// The versions of the packages that contain these files. Files without a package are left out.
 fn package_versions<'a>(paths: impl Iterator<Item = &'a Path>) -> HashMap<PathBuf, String> {
     let paths: BTreeSet<&Path> = paths.collect();
     if paths.is_empty() {
         return HashMap::new();
     }
-    // It fails if one of them is in no package, and names the others all the same.
+    // The command fails if one of the files is in no package, but names the packages of the other files.
     let owners = query(Command::new("dpkg-query").arg("--search").args(&paths));
     let owners: Vec<(&str, &str)> = owners
         .lines()
@@ -97,7 +98,7 @@ fn query(command: &mut Command) -> String {
     )
 }
 
-/// The version of the heap: its file's name if it is versioned, else the banner that it carries.
+/// The version of the heap: from its file's name if it has one, else from the banner in the file.
 pub fn of_loam(path: &Path) -> Option<String> {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     from_name(&real).or_else(|| {

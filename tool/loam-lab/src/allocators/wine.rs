@@ -1,7 +1,7 @@
-//! The heaps of programs for Windows, which Wine runs: those that `loam lab --windows` measures.
+//! The heaps for Windows programs under Wine: those that `loam lab --windows` measures.
 //!
-//! Nothing is preloaded. The programs choose by an environment variable, and the folder of the workloads has
-//! a program that says what the system's heap is there. It is Wine's, never called Windows'.
+//! Nothing is preloaded. The programs choose the heap by an environment variable. The folder of the workloads has a
+//! program that describes the system's heap. That heap is Wine's, never called Windows'.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 
 use super::{Allocator, Status};
 
-/// What the workloads for Windows read (`native/windows/run.in`, `native/windows/system_heap.cpp`).
+/// The environment variable that the workloads for Windows read (`native/windows/run.in`,
+/// `native/windows/system_heap.cpp`).
 pub const HEAP_VARIABLE: &str = "LOAM_LAB_HEAP";
 
-/// Their names start with what they are: every row of a table and every line of a chart says so.
+/// The heaps. Each name starts with what the heap is, so that every row of a table and every line of a chart shows it.
 const HEAPS: [(&str, &str, &str); 4] = [
     ("wine-process", "Wine's process heap", "process"),
     (
@@ -24,7 +25,7 @@ const HEAPS: [(&str, &str, &str); 4] = [
     ("loam-wine", "Loam for Windows, under Wine", "loam"),
 ];
 
-/// Those that can be measured with the workloads of a folder: all, or none and why.
+/// The heaps that the workloads of a folder can measure: either all of them, or none with the reason.
 pub fn all(workloads: &Path) -> Vec<Allocator> {
     let about = about(&workloads.join("bin/about"));
     let one = |(name, title, heap): (&str, &str, &str)| Allocator {
@@ -45,7 +46,7 @@ pub fn all(workloads: &Path) -> Vec<Allocator> {
     HEAPS.into_iter().map(one).collect()
 }
 
-/// What the system's heap is there, in a line.
+/// One line that describes the system's heap.
 fn about(program: &Path) -> Result<String, String> {
     let failed = |reason: String| format!("{} does not run: {reason}", program.display());
     let output = Command::new(program)

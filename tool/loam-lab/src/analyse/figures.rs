@@ -1,4 +1,4 @@
-//! Figures: one number of a run each, and the tables that they make.
+//! Figures, each one number of a run, and the tables that are made of them.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use loam_format::units::Unit;
 use crate::analyse::runs::{Row, Run, View};
 use crate::analyse::stats::Summary;
 
-/// Which way is good.
+/// Which direction is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -16,7 +16,7 @@ pub enum Better {
     Higher,
     /// Less is better.
     Lower,
-    /// Neither; it is shown because it explains the others.
+    /// Neither direction is better; the figure is shown because it explains the other figures.
     Neither,
 }
 
@@ -31,7 +31,7 @@ pub struct Figure {
     pub meaning: &'static str,
     /// How it is written.
     pub unit: Unit,
-    /// Which way is good.
+    /// Which direction is better.
     pub better: Better,
     /// The number.
     pub of: fn(&Run) -> Option<f64>,
@@ -50,11 +50,11 @@ pub struct Cell {
 
 /// A table of an experiment.
 pub struct FigureTable<'v> {
-    /// What it was made from.
+    /// The rows and runs that the table was made from.
     pub view: &'v View<'v>,
     /// Its columns.
     pub figures: Vec<Figure>,
-    /// Rows by columns; as the rows of the view.
+    /// Cells by row and column. The rows are those of the view.
     pub cells: Vec<Vec<Option<Cell>>>,
 }
 
@@ -63,7 +63,7 @@ impl<'v> FigureTable<'v> {
     pub fn of(view: &'v View<'v>, figures: Vec<Figure>) -> FigureTable<'v> {
         let mut columns: Vec<Vec<Option<Cell>>> =
             figures.iter().map(|figure| column(view, figure)).collect();
-        // A figure that no row has makes no column.
+        // A figure that no row has gets no column.
         let used: Vec<bool> = columns
             .iter()
             .map(|column| column.iter().any(Option::is_some))
@@ -127,8 +127,8 @@ fn column(view: &View, figure: &Figure) -> Vec<Option<Cell>> {
     cells
 }
 
-/// Whether nobody of the same variant is better and somebody is worse. Only allocators under the
-/// same variant compete: a null allocator that frees nothing would always be the fastest.
+/// Whether no row of the same variant is better and at least one is worse. Only rows of the same variant compete: a
+/// null allocator that frees nothing would always be the fastest.
 fn is_best(view: &View, figure: &Figure, cells: &[Option<Cell>], index: usize) -> bool {
     let Some(own) = cells[index].map(|cell| cell.value.median) else {
         return false;
@@ -146,7 +146,7 @@ fn is_best(view: &View, figure: &Figure, cells: &[Option<Cell>], index: usize) -
     rivals().any(is_worse) && rivals().all(|other| other == own || is_worse(other))
 }
 
-/// Operations of these points by the time that they took.
+/// Operations of these points, divided by the time that they took.
 pub fn rate<'p>(points: impl IntoIterator<Item = &'p Checkpoint>) -> Option<f64> {
     let mut operations = 0.0;
     let mut seconds = 0.0;

@@ -1,14 +1,14 @@
-//! One row an allocator, for experiments whose variants are parts of one trial.
+//! One row for each allocator, for experiments with variants that are parts of one trial.
 //!
-//! `queue` runs every container and every way of allocating in one process; a table row for each
-//! variant of each allocator would be hundreds. Merged, a row is an allocator, and what the variants
-//! did are series of it, by name.
+//! `queue` runs every container and every way of allocating in one process. A table with a row for each variant of
+//! each allocator would have hundreds of rows. In the merged table a row is an allocator, and the variants are series
+//! of it, by name.
 
 use crate::analyse::runs::{Row, Run, View, PLAIN};
 
 impl View<'_> {
-    /// Joins the rows of each allocator. A series keeps its name unless some allocator has it in two
-    /// variants; then those that are not plain are called `VARIANT SERIES`, everywhere.
+    /// Joins the rows of each allocator. A series keeps its name unless some allocator has it in two variants. Then
+    /// every series of a variant other than the plain one is called `VARIANT SERIES`.
     pub fn merged(mut self) -> Self {
         let rows = std::mem::take(&mut self.rows);
         let is_ambiguous = {
@@ -78,7 +78,7 @@ impl View<'_> {
     }
 }
 
-/// Adds series to the run of the same round, or the run itself.
+/// Adds the run's series to the run of the same round. If there is none, adds the run itself.
 fn join(runs: &mut Vec<Run>, more: Vec<Run>) {
     for run in more {
         match runs.iter_mut().find(|known| known.round == run.round) {

@@ -1,4 +1,4 @@
-//! From raw lines to figures: nothing here measures, and nothing here draws.
+//! Turns raw lines into figures. Nothing here measures or draws.
 //!
 //! ```text
 //! trials -> runs (checkpoints by series, one run for each variant of a trial)

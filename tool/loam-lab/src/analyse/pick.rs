@@ -1,5 +1,5 @@
-//! Numbers picked out of a run by the names of its series: what figures, tables and charts of the
-//! experiments are made of.
+//! Picks numbers out of a run by the names of its series. The experiments make their figures, tables and charts of
+//! these.
 
 use loam_format::results::lines::Checkpoint;
 
@@ -11,7 +11,7 @@ pub fn points<'r>(run: &'r Run, series: &str) -> &'r [Checkpoint] {
     run.series(series).map_or(&[], |series| &series.points)
 }
 
-/// Operations of a series by the seconds that they took.
+/// Operations of a series, divided by the seconds that they took.
 pub fn speed(run: &Run, series: &str) -> Option<f64> {
     figures::rate(points(run, series))
 }
@@ -49,9 +49,9 @@ pub fn step(run: &Run, series: &str, step: &str, key: &str) -> Option<f64> {
     points(run, series).iter().rev().find(is_it)?.number(key)
 }
 
-/// How a key grew: its median over the second half of the points by that over the first half, the
-/// first point left out, because it also fills the heap and the processor's caches. Nothing below
-/// three points. Halves and medians, because a single round may meet a busy machine.
+/// How a key grew: its median over the second half of the points, divided by that over the first half. The first point
+/// is left out, because it also fills the heap and the processor's caches. None with fewer than three points. Halves
+/// and medians are used because a single round may meet a busy machine.
 pub fn decay(run: &Run, series: &str, key: &str) -> Option<f64> {
     let points = points(run, series);
     let values: Vec<f64> = points
@@ -66,7 +66,7 @@ pub fn decay(run: &Run, series: &str, key: &str) -> Option<f64> {
     Some(stats::median(late)? / stats::median(early)?)
 }
 
-/// A median over the rounds that is above a threshold, and above 1 in every one of them.
+/// A median over the rounds that is above a threshold, if the figure is above 1 in every round.
 pub fn surely_above(
     row: &Row,
     threshold: f64,

@@ -1,11 +1,11 @@
-//! Trials, read: checkpoints sorted by variant and series, grouped into rows.
+//! Reads trials: sorts checkpoints by variant and series, and groups them into rows.
 
 use serde_json::{Map, Value};
 
 use loam_format::results::lines::{self, Checkpoint, Line};
 use loam_format::results::{Results, Trial};
 
-/// The variant of experiments that have only one, and of every allocator under test.
+/// The variant's name in experiments with a single variant, and for every allocator under test.
 pub const PLAIN: &str = "malloc";
 
 /// One variant of one trial.
@@ -13,7 +13,7 @@ pub const PLAIN: &str = "malloc";
 pub struct Run {
     /// The round of its trial.
     pub round: u32,
-    /// Whether the machine was busy with something else.
+    /// Whether other work kept the machine busy.
     pub noisy: bool,
     /// Its series in order of appearance.
     pub series: Vec<Series>,
@@ -39,7 +39,7 @@ pub struct Row {
     pub variant: String,
     /// The allocator's label.
     pub allocator: String,
-    /// Its runs; the noisy ones are left out if enough are left.
+    /// Its runs. The noisy runs are left out if enough others remain.
     pub runs: Vec<Run>,
     /// The noisy runs that were left out.
     pub left_out: Vec<Run>,
@@ -54,7 +54,7 @@ pub struct View<'a> {
     pub experiment: String,
     /// Rows in the order of the plan.
     pub rows: Vec<Row>,
-    /// Index of the row that ratios refer to: the system's, else the first.
+    /// Index of the row that ratios refer to: the system's row, else the first.
     pub base: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Run {
 }
 
 impl Row {
-    /// What tables call it.
+    /// The row's name in tables.
     pub fn label(&self) -> String {
         if self.variant == PLAIN {
             self.allocator.clone()
@@ -85,7 +85,7 @@ impl Row {
         self.variant == PLAIN
     }
 
-    /// A figure of each run that counts.
+    /// A figure of each run in `runs`.
     pub fn values(&self, figure: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
         self.runs
             .iter()
@@ -94,8 +94,8 @@ impl Row {
             .collect()
     }
 
-    /// A figure of this row divided by the base's, round by round. Pairs are formed first and
-    /// judged then: leaving out noisy runs of either row alone would tear pairs apart.
+    /// A figure of this row divided by the base's, round by round. Pairs are formed before noisy runs are left out:
+    /// leaving out noisy runs of either row alone would break pairs.
     pub fn ratios(&self, base: &Row, figure: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
         let all = |row: &Row| -> Vec<(u32, bool, f64)> {
             let runs = row.runs.iter().chain(&row.left_out);
@@ -122,8 +122,8 @@ impl Row {
 }
 
 impl<'a> View<'a> {
-    /// Reads the experiment's trials. Lines were checked when they were measured; a file that was
-    /// edited since may hold others, and those are passed over.
+    /// Reads the experiment's trials. Lines were checked when they were measured. A file that was edited since may
+    /// hold bad lines, which are skipped.
     pub fn of(results: &'a Results, experiment: &str) -> View<'a> {
         let mut rows: Vec<Row> = Vec::new();
         let trials = results
@@ -255,8 +255,8 @@ fn add_point(runs: &mut Vec<(String, Run)>, trial: &Trial, point: Checkpoint) {
     }
 }
 
-/// Whether quiet measurements are so many that the noisy ones can be left out: at least half.
-/// Below that dropping most of the data would hide more than it cures, and all of them count.
+/// Whether there are enough quiet measurements to leave the noisy ones out: at least half. With fewer, dropping most
+/// of the data would hide more than it cures, so all measurements count.
 fn are_enough(quiet: usize, all: usize) -> bool {
     quiet > 0 && quiet * 2 >= all
 }
@@ -272,11 +272,11 @@ fn leave_out_noisy(row: &mut Row) {
     }
 }
 
-/// Trials interleave; tables show the allocators in the order in which they were asked for.
+/// Trials of several allocators interleave. Tables show the allocators in the order in which the user named them.
 fn sort_as_planned(rows: &mut [Row], results: &Results) {
     let first_seen: Vec<String> = rows.iter().map(|row| row.variant.clone()).collect();
     let variant_rank = |row: &Row| {
-        // The allocators themselves first, then the other designs as they appeared.
+        // The allocators themselves come first, then the other designs in order of appearance.
         let seen = first_seen.iter().position(|name| *name == row.variant);
         (row.variant != PLAIN, seen)
     };

@@ -1,17 +1,16 @@
 //! Medians with intervals, and ratios paired by round.
 //!
-//! Medians, because timings have outliers on one side only. From five values on, the interval is
-//! the 95 % percentile bootstrap of the median (Efron and Tibshirani, An Introduction to the
-//! Bootstrap, 1993, chapter 13), with a fixed seed so that the same file always gives the same
-//! table. Below five values a bootstrap of the median only pretends to know more than the values
-//! themselves, so the interval is their range, and is called so.
+//! The tables show medians, because timings have outliers on one side only. From five values on, the interval is the
+//! 95 % percentile bootstrap of the median (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
+//! Its seed is fixed, so that the same file always gives the same table. Below five values a bootstrap of the median
+//! only pretends to know more than the values themselves. The interval is then their range, and is called so.
 //!
-//! A ratio to the base is formed within a round, where both processes met the same state of the
-//! machine (`Row::ratios`), and the median is taken of these; it is not a ratio of medians.
+//! A ratio to the base is formed within a round, where both processes met the same state of the machine
+//! (`Row::ratios`). The median is taken of these ratios; it is not a ratio of medians.
 
 use serde::Serialize;
 
-/// Values from which on the interval is a bootstrap.
+/// With this many values or more, the interval is a bootstrap.
 pub const BOOTSTRAP_FROM: usize = 5;
 const RESAMPLES: usize = 2000;
 const CONFIDENCE: f64 = 0.95;
@@ -22,13 +21,13 @@ const CONFIDENCE: f64 = 0.95;
 pub enum Method {
     /// A single value has no interval.
     Single,
-    /// Smallest to largest.
+    /// From the smallest to the largest value.
     Range,
     /// 95% bootstrap interval of the median.
     Bootstrap,
 }
 
-/// A median and how sure it is.
+/// A median and its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
     /// The median.
@@ -37,14 +36,14 @@ pub struct Summary {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// How many values.
+    /// How many values there are.
     pub count: usize,
     /// How the interval was made.
     pub method: Method,
 }
 
 impl Summary {
-    /// Summarises values; none, or one that is no number, gives nothing.
+    /// Summarises values; none if there are no values, or if one is not a number.
     pub fn of(values: &[f64]) -> Option<Summary> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -68,7 +67,7 @@ impl Summary {
         })
     }
 
-    /// The same for 1 / value: a ratio of times as a ratio of speeds.
+    /// The summary of 1 / value: turns a ratio of times into a ratio of speeds.
     pub fn inverse(&self) -> Summary {
         Summary {
             median: 1.0 / self.median,
@@ -78,7 +77,7 @@ impl Summary {
         }
     }
 
-    /// Whether the interval leaves a value out.
+    /// Whether the value lies outside the interval.
     pub fn excludes(&self, value: f64) -> bool {
         value < self.low || value > self.high
     }

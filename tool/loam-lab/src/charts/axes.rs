@@ -29,7 +29,7 @@ pub fn fitting_axis(view: &View, series: &str) -> Axis {
     }
 }
 
-/// The x axis of a series, logarithmic where its points are spread that way.
+/// The x axis of a series. It is logarithmic if the points are spread widely.
 pub fn x_axis(view: &View, series: &str) -> Axis {
     let points = || {
         view.rows

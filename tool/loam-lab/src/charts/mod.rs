@@ -19,7 +19,7 @@ pub fn bars(
     places: &[Place],
     y: Axis,
 ) -> Option<Chart> {
-    // A place that nobody reached is no place.
+    // A place that no row reached is left out.
     let is_used = |place: &&Place| {
         view.rows
             .iter()
@@ -40,7 +40,7 @@ pub fn bars(
     chart(Kind::Bars, view, [id, title, reading], x, y, curves)
 }
 
-/// A lying bar for each row, made of parts; none if there is nothing to draw.
+/// A horizontal bar for each row, made of parts; none if there is nothing to draw.
 pub fn stack(
     view: &View,
     id: &str,
@@ -130,7 +130,7 @@ pub fn curves(
         .collect()
 }
 
-/// A curve of one row under a name of its own: for charts that compare designs, not allocators.
+/// A curve of one row under a name of its own, for charts that compare designs and not allocators.
 pub fn design(
     row: &Row,
     label: &str,
@@ -183,7 +183,7 @@ pub fn spread(x: f64, values: &[f64]) -> Option<Point> {
     })
 }
 
-/// A curve for each row over the series themselves: the median of each series' points.
+/// A curve for each row with one point for each series: the median of the series' points.
 pub fn by_series(
     view: &View,
     names: &[String],
@@ -210,7 +210,7 @@ pub fn by_series(
         .collect()
 }
 
-/// One point a row of the base variant: one figure against another.
+/// One point for each row of the base variant: one figure against another.
 pub fn trade(view: &View, x: fn(&Run) -> Option<f64>, y: fn(&Run) -> Option<f64>) -> Vec<Curve> {
     view.plain_rows()
         .map(|row| {

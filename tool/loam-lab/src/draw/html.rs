@@ -9,7 +9,7 @@ use crate::analyse::figures::FigureTable;
 use crate::experiments;
 use crate::store::{Store, StoreError};
 
-/// Recognises our own reports, which may be replaced, among other people's pages.
+/// Identifies our own reports among other HTML files. Only our reports may be replaced.
 const GENERATOR: &str = "loam lab";
 
 /// Whether these are the first bytes of one of our reports.

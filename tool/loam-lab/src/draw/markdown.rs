@@ -1,4 +1,4 @@
-//! `loam lab show --markdown`: the tables of a results file, to be put into a document.
+//! `loam lab show --markdown`: the tables of a results file, for use in a document.
 
 use loam_format::results::Results;
 use loam_format::units::{ratio, Unit};
@@ -9,7 +9,7 @@ use crate::analyse::stats::Summary;
 use crate::experiments::claims::Claim;
 use crate::experiments::{self, Experiment};
 
-/// All experiments, each with its figures, what became of its article's findings, and its tables.
+/// All experiments, each with its figures, the verdicts on its article's findings, and its tables.
 pub fn render(results: &Results) -> String {
     let parts: Vec<String> = super::experiments_of(results)
         .iter()

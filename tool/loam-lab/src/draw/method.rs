@@ -1,4 +1,4 @@
-//! The report's last section: how each figure was made, on what, and how every trial went.
+//! The report's last section: how each figure was made, on which machine, and how every trial ended.
 
 use maud::{html, Markup};
 

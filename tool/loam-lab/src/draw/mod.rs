@@ -1,5 +1,4 @@
-//! What people see: the terminal's table and the HTML report. Everything is drawn from a results
-//! file; nothing here measures.
+//! The terminal's table and the HTML report. Both are drawn from a results file; nothing here measures.
 
 mod html;
 pub mod markdown;

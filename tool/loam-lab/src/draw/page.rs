@@ -32,7 +32,7 @@ fn heading(results: &Results) -> &'static str {
     }
 }
 
-/// Everything that is seen.
+/// The whole body of the page.
 pub fn body(results: &Results, sections: &[Section]) -> Markup {
     html! {
         a.skip href="#summary" { "Skip to the findings" }
@@ -87,7 +87,7 @@ fn day(stamp: &str) -> &str {
     stamp.split('T').next().unwrap_or(stamp)
 }
 
-/// What is missing or doubtful, before anything else is read.
+/// Remarks on what is missing or doubtful, placed before everything else.
 fn remarks(results: &Results) -> Markup {
     let remarks = remarks::of(results);
     html! {
@@ -100,7 +100,7 @@ fn remarks(results: &Results) -> Markup {
     }
 }
 
-/// What it is about and what came out, for who reads no further.
+/// The question and the outcome, for readers that stop here.
 fn first_minute(results: &Results, sections: &[Section]) -> Markup {
     let rows = summary::rows(results, sections);
     let minutes = || {
@@ -164,7 +164,7 @@ fn picture(sections: &[Section]) -> Option<&Chart> {
         .find_map(|id| charts().find(|chart| chart.id == *id))
 }
 
-/// What the article found, and what became of it.
+/// The article's findings and the verdict on each.
 fn claims(section: &Section) -> Markup {
     html! {
         @if !section.claims.is_empty() {
@@ -268,7 +268,7 @@ fn charts(sections: &[Section]) -> Markup {
     html! {
         @if has_charts {
             noscript { p { "The charts are drawn by a script, which is switched off here." } }
-            // Filled by the script: a switch for each allocator.
+            // The script fills this with a switch for each allocator.
             div.switches id="switches" role="group" aria-label="Allocators shown" {}
             @for section in sections.iter().filter(|section| !section.charts.is_empty()) {
                 h3 { (section.title) " " span.name { (section.name) } }
@@ -296,7 +296,7 @@ fn charts(sections: &[Section]) -> Markup {
     }
 }
 
-/// Headings of its small charts.
+/// Headings of the section's small charts.
 fn groups(section: &Section) -> Vec<&String> {
     let mut headings: Vec<&String> = section
         .charts

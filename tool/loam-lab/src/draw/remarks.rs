@@ -7,7 +7,7 @@ use super::experiments_of;
 use crate::allocators::wine::HEAP_VARIABLE;
 use crate::experiments;
 
-/// A sentence for each thing; first what matters most.
+/// One sentence for each remark, the most important first.
 pub fn of(results: &Results) -> Vec<String> {
     let mut lines: Vec<String> = wine(results).into_iter().collect();
     match results.state {
@@ -55,7 +55,7 @@ pub fn of(results: &Results) -> Vec<String> {
     lines
 }
 
-/// Of a run of programs for Windows: what it must not be taken for.
+/// A warning for a run of programs for Windows: what it must not be taken for.
 fn wine(results: &Results) -> Option<String> {
     let record = results
         .allocators

@@ -1,4 +1,4 @@
-//! What the report says of one experiment.
+//! The report's section about one experiment.
 
 use maud::Markup;
 
@@ -13,7 +13,7 @@ pub struct Section {
     pub name: String,
     /// Its heading.
     pub title: String,
-    /// What it asks.
+    /// The question that it answers.
     pub question: String,
     /// What was found.
     pub findings: Vec<String>,
@@ -21,23 +21,23 @@ pub struct Section {
     pub table: Markup,
     /// Label and sentence of each row.
     pub sentences: Vec<(String, String)>,
-    /// Name, way and meaning of each figure.
+    /// Name, direction and meaning of each figure.
     pub meanings: Vec<(String, String)>,
     /// Its charts.
     pub charts: Vec<Chart>,
-    /// What became of its article's findings.
+    /// The verdicts on its article's findings.
     pub claims: Vec<Claim>,
     /// Further tables.
     pub grids: Vec<Grid>,
-    /// What it says in a minute.
+    /// Its part of the report's first minute.
     pub minute: Option<Minute>,
 }
 
-/// One experiment's column.
+/// One experiment's column in the first minute.
 pub struct Minute {
     /// Its heading.
     pub heading: &'static str,
-    /// How the figure comes about.
+    /// How the figure arises.
     pub why: &'static str,
     /// Allocator, figure, and whether it is the best.
     pub cells: Vec<(String, String, bool)>,

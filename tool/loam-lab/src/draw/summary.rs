@@ -1,4 +1,4 @@
-//! The report's first minute: what fragmentation is, and what it did to each allocator.
+//! The report's first minute: what fragmentation is, and how much of it each allocator had.
 
 use loam_format::results::Results;
 
@@ -6,16 +6,16 @@ use crate::analyse::figures::FigureTable;
 use crate::draw::section::{Minute, Section};
 use crate::experiments::Headline;
 
-/// What is said before any figure.
+/// The text before all figures.
 pub const WHAT_IT_IS: &str = "A heap is fragmented when it holds memory that the program does not \
     use and that can not serve anybody else: holes between blocks that live, too small or too \
     scattered. Blocks can not be moved, so a page with one live block on it stays. The process then \
     takes more memory than the program asked for, and malloc may take longer to find a place.";
 
-/// Charts that show it best, the first that there is.
+/// Charts that show fragmentation best; the first one that exists is used.
 pub const PICTURES: [&str; 2] = ["sparse-parts", "lfh-overhead"];
 
-/// The column of an experiment that has a headline.
+/// The column of an experiment with a headline.
 pub fn of(headline: Option<Headline>, table: &FigureTable) -> Option<Minute> {
     let headline = headline?;
     let unit = table

@@ -1,5 +1,4 @@
-//! The table at the end of `loam lab`: an experiment each, a row for every allocator, and a
-//! sentence for every row.
+//! The table at the end of `loam lab`: one for each experiment, with a row and a sentence for every allocator.
 
 use comfy_table::{presets, Cell as TableCell, CellAlignment, Table};
 
@@ -14,7 +13,7 @@ use crate::analyse::figures::{Cell, Figure, FigureTable};
 use crate::analyse::stats::{Method, Summary};
 use crate::experiments::{self, Experiment};
 
-/// The whole output. With `styled` the best of each column is bold; without, it has an asterisk.
+/// The whole output. The best of each column is bold if `styled`; otherwise it has an asterisk.
 pub fn render(results: &Results, styled: bool) -> String {
     let mut text = String::new();
     for experiment in super::experiments_of(results) {
@@ -88,8 +87,8 @@ fn figures(figures: &FigureTable, styled: bool) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Two lines: the value, and below it the ratio to the base with its interval; for the base
-/// itself, and for figures that are ratios already, the interval of the value.
+/// Two lines: the value, and below it the ratio to the base with its interval. The base itself, and figures that are
+/// ratios already, show the interval of the value instead.
 fn show(figure: &Figure, cell: &Cell, is_base: bool, styled: bool) -> String {
     let value = figure.unit.show(cell.value.median);
     let value = match (cell.is_best, styled) {

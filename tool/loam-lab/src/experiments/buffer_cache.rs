@@ -17,7 +17,7 @@ use crate::experiments::{generic, phrases, Experiment};
 /// A cache with a bad policy.
 pub struct BufferCache;
 
-/// Series at the article's first chance (a request doubles with 1/2), and how they are called.
+/// Series at the article's first chance (a request doubles with probability 1/2), and their names in words.
 const DEPTH_ONE: [(&str, &str); 6] = [
     ("none", "no cache"),
     ("heap", "the heap's own thread cache"),
@@ -34,7 +34,7 @@ fn used(point: &Checkpoint) -> Option<f64> {
     point.number(USED).map(|percent| percent / 100.0)
 }
 
-/// Median of the second half: the walk has forgotten its start.
+/// The median of the second half, in which the walk no longer depends on its start.
 fn settled(run: &Run, series: &str) -> Option<f64> {
     let points = pick::points(run, series);
     let values: Vec<f64> = points[points.len() / 2..].iter().filter_map(used).collect();
@@ -191,7 +191,7 @@ impl Experiment for BufferCache {
     }
 
     fn charts(&self, view: &View) -> Vec<Chart> {
-        // The policies do the same under every allocator: one row shows them.
+        // The policies do the same under every allocator, so one row shows them.
         let Some(row) = view.base_row() else {
             return Vec::new();
         };

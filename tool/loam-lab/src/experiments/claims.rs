@@ -1,20 +1,20 @@
-//! What an article found, held against what was measured here.
+//! Findings of an article, compared with what was measured here.
 
-/// How it turned out.
+/// The verdict on a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Measured here too.
+    /// The measurement here agrees.
     Confirmed,
-    /// Measured, and otherwise.
+    /// The measurement here disagrees.
     Refuted,
-    /// Partly, or only for some.
+    /// The measurement agrees in part, or only for some allocators.
     Mixed,
-    /// What it is about did not happen in this run.
+    /// The case of the finding did not occur in this run.
     Untested,
 }
 
 impl Verdict {
-    /// The word for it.
+    /// The word for the verdict.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Confirmed => "confirmed",
@@ -48,7 +48,7 @@ impl Verdict {
 pub struct Claim {
     /// What the article says, in a sentence without its full stop.
     pub said: &'static str,
-    /// How it turned out.
+    /// The verdict.
     pub verdict: Verdict,
     /// The figures that decide, in a sentence without its full stop.
     pub found: String,

@@ -15,7 +15,7 @@ use crate::experiments::{generic, phrases, Experiment};
 pub struct Contention;
 
 const SHARED: &str = "shared";
-/// Series and how it is called.
+/// Series, and their names in words.
 const ARRANGEMENTS: [(&str, &str); 3] = [
     (SHARED, "one shared heap"),
     ("per-thread", "a private heap a thread"),
@@ -23,7 +23,7 @@ const ARRANGEMENTS: [(&str, &str); 3] = [
 ];
 const COLLISIONS: &str = "collisions_per_second";
 const SPEED: &str = "operations_per_second";
-/// Collisions are counted events of a short time: below this many a second nothing is said.
+/// Collisions are counted over a short time. With fewer than this many a second, the findings do not mention them.
 const RARE: f64 = 1.0;
 
 fn most_threads(run: &Run) -> Option<f64> {
@@ -263,7 +263,7 @@ fn arrangements(view: &View, row: &Row, key: &'static str, title: &str) -> Optio
     )
 }
 
-/// Counts a second, which may be a fraction.
+/// A count per second, which may be a fraction.
 fn number(value: f64) -> String {
     if value >= 10.0 {
         phrases::grouped(value)

@@ -1,4 +1,4 @@
-//! What can be said of any experiment, from the keys that every checkpoint has.
+//! What can be said of any experiment. It uses only the keys that every checkpoint has.
 
 use loam_format::units::Unit;
 use loam_report::chart::{Axis, Chart};
@@ -8,12 +8,12 @@ use crate::analyse::runs::{Run, View};
 use crate::charts;
 use crate::experiments::phrases;
 
-/// More series than this are shown side by side, not in a chart each.
+/// With more series than this, charts show them side by side instead of one chart each.
 const MOST_CHARTS_PER_KEY: usize = 4;
-/// More curves than this are not told apart in one chart.
+/// With more curves than this, a reader can not tell them apart in one chart.
 const MOST_CURVES: usize = 12;
 
-/// The columns of an experiment that has none of its own.
+/// The columns of an experiment that defines none.
 pub fn figures() -> Vec<Figure> {
     vec![
         Figure {
@@ -38,7 +38,7 @@ pub fn figures() -> Vec<Figure> {
     ]
 }
 
-/// Overhead, made as `of` says.
+/// Overhead, computed by `of`.
 pub fn overhead(of: fn(&Run) -> Option<f64>) -> Figure {
     Figure {
         id: "overhead",
@@ -90,7 +90,7 @@ pub fn sentence(table: &FigureTable, row: usize) -> String {
     parts.join("; ") + "."
 }
 
-/// Speed and peak of the row that all others refer to.
+/// Speed and peak of the row that all other rows are compared with.
 pub fn reference_parts(table: &FigureTable, row: usize) -> Vec<String> {
     let value = |id: &str| table.cell(row, id).map(|cell| cell.value.median);
     let speed = value("speed").map(|v| format!("{} operations", Unit::PerSecond.show(v)));
@@ -98,7 +98,7 @@ pub fn reference_parts(table: &FigureTable, row: usize) -> Vec<String> {
     [speed, peak].into_iter().flatten().collect()
 }
 
-/// What was found altogether.
+/// The findings of the whole experiment.
 pub fn findings(table: &FigureTable) -> Vec<String> {
     [
         ("speed", "Fastest"),
@@ -110,7 +110,7 @@ pub fn findings(table: &FigureTable) -> Vec<String> {
     .collect()
 }
 
-/// Keys that make a chart where an experiment has them.
+/// Keys that get a chart if an experiment has them.
 const KEYS: [(&str, &str, Unit); 5] = [
     (
         "operations_per_second",
@@ -127,7 +127,7 @@ const KEYS: [(&str, &str, Unit); 5] = [
     ),
 ];
 
-/// A chart for each key: curves over x where there are few series, else series side by side.
+/// A chart for each key: curves over x if there are few series, else series side by side.
 pub fn charts(view: &View) -> Vec<Chart> {
     let names = view.series_names();
     let has_curves = |name: &String| {

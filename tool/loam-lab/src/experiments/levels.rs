@@ -14,7 +14,7 @@ use crate::experiments::{generic, phrases, Experiment};
 /// Allocate-only levels.
 pub struct Levels;
 
-/// Series once merged, and how the design is called.
+/// Series of merged rows, and the names of the designs in words.
 const DESIGNS: [(&str, &str); 5] = [
     ("free levels", "free one by one"),
     ("private-heap levels", "a private heap"),

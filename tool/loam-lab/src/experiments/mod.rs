@@ -1,9 +1,8 @@
-//! The experiments: how each is run, which figures it yields, what its charts show, how its
-//! findings are put into words.
+//! The experiments: how each is run, its figures and charts, and its findings in words.
 //!
-//! An experiment is a program that prints the lab's lines. One that nothing here knows is run and
-//! drawn all the same: the defaults of the trait look only at what every checkpoint has. The
-//! known ones add the articles' questions, figures and charts; one file each.
+//! An experiment is a program that prints the lab's lines. An unknown experiment is run and drawn all the same: the
+//! defaults of the trait use only what every checkpoint has. The known experiments add their articles' questions,
+//! figures and charts, in one file each.
 
 mod buffer_cache;
 pub mod claims;
@@ -32,13 +31,13 @@ use claims::Claim;
 
 /// One experiment.
 pub trait Experiment {
-    /// Its name, which is its program's too.
+    /// Its name, which is also its program's name.
     fn name(&self) -> &str;
 
     /// A heading.
     fn title(&self) -> String;
 
-    /// What it is there to find out, in a sentence.
+    /// The question that it answers, in a sentence.
     fn question(&self) -> String;
 
     /// The ways in which it is run.
@@ -46,23 +45,23 @@ pub trait Experiment {
         vec![plan.case("malloc", &[], plan.labels.to_vec())]
     }
 
-    /// How its rows are formed; as they are, or one an allocator.
+    /// How its rows are formed: as they are, or merged into one for each allocator.
     fn shape<'a>(&self, view: View<'a>) -> View<'a> {
         view
     }
 
-    /// What its article found, confirmed or not; empty where there is no article.
+    /// Its article's findings and their verdicts; empty if there is no article.
     fn claims(&self, table: &FigureTable) -> Vec<Claim> {
         let _ = table;
         Vec::new()
     }
 
-    /// The one figure that says what fragmentation did; nothing if it is about something else.
+    /// The one figure that shows the effect of fragmentation; none if the experiment is about something else.
     fn headline(&self) -> Option<Headline> {
         None
     }
 
-    /// Further tables, which name what a row an allocator has no room for.
+    /// Further tables, for what does not fit in one row for each allocator.
     fn grids(&self, view: &View) -> Vec<Grid> {
         let _ = view;
         Vec::new()
@@ -73,12 +72,12 @@ pub trait Experiment {
         generic::figures()
     }
 
-    /// What was found about one row, in plain words.
+    /// The findings about one row, in plain words.
     fn sentence(&self, table: &FigureTable, row: usize) -> String {
         generic::sentence(table, row)
     }
 
-    /// What was found altogether, most important first.
+    /// The findings of the whole experiment, the most important first.
     fn findings(&self, table: &FigureTable) -> Vec<String> {
         generic::findings(table)
     }
@@ -89,18 +88,18 @@ pub trait Experiment {
     }
 }
 
-/// What a reader who has a minute is told of an experiment.
+/// An experiment's part of the report's first minute.
 #[derive(Debug, Clone, Copy)]
 pub struct Headline {
     /// The figure's id.
     pub figure: &'static str,
-    /// What it is, as the heading of a column.
+    /// The figure's name, as the heading of a column.
     pub heading: &'static str,
-    /// How it comes about, in a sentence.
+    /// How the figure arises, in a sentence.
     pub why: &'static str,
 }
 
-/// What the cases of an experiment are planned from.
+/// The input for planning the cases of an experiment.
 #[derive(Debug)]
 pub struct CaseContext<'a> {
     /// Labels of the allocators to measure.
@@ -124,14 +123,14 @@ impl CaseContext<'_> {
         }
     }
 
-    /// The allocator that other designs of a program are compared on: the system's, if measured.
+    /// The allocator on which other designs of a program are compared: the system's, if it is measured.
     pub fn reference(&self) -> Option<String> {
         let system = self.labels.iter().find(|label| *label == "system");
         system.or(self.labels.first()).cloned()
     }
 }
 
-/// An experiment's part of a results file, in its own shape.
+/// An experiment's part of a results file, with rows as the experiment shapes them.
 pub fn view<'a>(experiment: &dyn Experiment, results: &'a Results) -> View<'a> {
     experiment.shape(View::of(results, experiment.name()))
 }
@@ -150,10 +149,10 @@ pub const NAMES: [&str; 10] = [
     "handoff",
 ];
 
-/// Run by default in the quick form.
+/// The experiments of the quick form, if the user names none.
 pub const QUICK_SET: [&str; 3] = ["lfh", "tokens", "sparse"];
 
-/// The experiment of that name; one that is not known is treated by the defaults.
+/// The experiment of that name. An unknown one gets the defaults.
 pub fn of_name(name: &str) -> Box<dyn Experiment> {
     match name {
         "lfh" => Box::new(lfh::Lfh),
@@ -201,10 +200,10 @@ mod tests {
             assert_eq!(view.base, Some(0), "{name}");
             pick::of_row(&view.rows[1], |run| pick::last(run, series, key))
         };
-        // Only this variant has a series of that name: it keeps it.
+        // Only this variant has a series of that name, so the series keeps the name.
         assert!(of("contention", "per-thread", "collisions").is_some());
         assert!(of("buffer-cache", "cure depth 4", "percent_used").is_some());
-        // Several have: they are told apart, and the plain one keeps it.
+        // Several variants have it: the plain one keeps the name, and the others are told apart.
         assert!(of("levels", "arena levels", "drop_seconds").is_some());
         assert!(of("queue", "aligned list sequential", "seconds").is_some());
         assert!(of("queue", "list sequential", "seconds").is_some());

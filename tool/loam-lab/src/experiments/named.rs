@@ -1,4 +1,4 @@
-//! Experiments that nothing here knows: run and drawn by the defaults.
+//! Unknown experiments, which are run and drawn by the defaults.
 
 use crate::experiments::Experiment;
 

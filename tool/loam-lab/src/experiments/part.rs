@@ -1,4 +1,5 @@
-//! An experiment of a merged file: what it is by itself, under a name of its own, with its machine in the heading.
+//! An experiment of a merged file. It behaves as the original experiment, with a name of its own and its machine in
+//! the heading.
 
 use loam_format::results::{Case, ExperimentRecord, Part};
 use loam_report::chart::Chart;
@@ -9,7 +10,7 @@ use super::{of_name, CaseContext, Experiment, Headline};
 use crate::analyse::figures::{Figure, FigureTable};
 use crate::analyse::runs::View;
 
-/// It.
+/// An experiment of a merged file.
 pub struct OfPart {
     inner: Box<dyn Experiment>,
     name: String,
@@ -85,7 +86,7 @@ impl Experiment for OfPart {
     fn charts(&self, view: &View) -> Vec<Chart> {
         let mut charts = self.inner.charts(view);
         for chart in &mut charts {
-            // Charts of a page have different ids, and most begin with the experiment's name.
+            // Charts of a page need different ids, and most ids begin with the experiment's name.
             if !chart.id.starts_with(&format!("{}-", self.name)) {
                 chart.id = format!("{}-{}", self.name, chart.id);
             }

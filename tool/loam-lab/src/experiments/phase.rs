@@ -1,4 +1,4 @@
-//! `phase`: what long-running programs do, one phase of their work after another.
+//! `phase`: a long-running program that goes through several phases of work.
 
 use loam_format::results::lines::Checkpoint;
 use loam_format::units::Unit;
@@ -215,7 +215,7 @@ impl Experiment for Phase {
     }
 }
 
-/// What the program holds: the same under every allocator.
+/// The program's live bytes, which are the same under every allocator.
 fn live(view: &View) -> Option<Curve> {
     let row = view.base_row()?;
     Some(charts::design(row, "live", SERIES, |point| {

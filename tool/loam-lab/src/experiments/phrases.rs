@@ -1,4 +1,4 @@
-//! Findings in plain words, said the same way everywhere.
+//! Findings in plain words, with the same phrases in every experiment.
 
 use loam_format::units::Unit;
 
@@ -6,10 +6,10 @@ use crate::analyse::figures::{Better, FigureTable};
 use crate::analyse::runs::View;
 use crate::analyse::stats::{Method, Summary};
 
-/// Differences below this are not put into words as differences, however sure they are.
+/// Smaller differences are not described as differences, however sure they are.
 const WORTH_SAYING: f64 = 0.02;
 
-/// How an allocator is called in a sentence.
+/// An allocator's name in a sentence.
 pub fn call(label: &str) -> String {
     match label {
         "system" => "the system's malloc".to_owned(),
@@ -26,19 +26,19 @@ pub fn call_base(view: &View, row: usize) -> String {
     if !base.is_plain() {
         format!("{} under {}", base.variant, call(&base.allocator))
     } else if view.rows[row].allocator == base.allocator {
-        // Another design of the program, on the same allocator.
+        // The row is another design of the program, on the same allocator.
         "plain malloc".to_owned()
     } else {
         call(&base.allocator)
     }
 }
 
-/// The sentence of the row that all others refer to.
+/// The sentence of the row that all other rows are compared with.
 pub fn reference(parts: &[String]) -> String {
     format!("what the others are compared with: {}.", parts.join(", "))
 }
 
-/// `(1.88 to 1.97)`, or a warning where there is a single value.
+/// `(1.88 to 1.97)`, or a warning if there is a single value.
 pub fn interval(summary: &Summary) -> String {
     let (low, high) = (number(summary.low), number(summary.high));
     match summary.method {
@@ -48,7 +48,7 @@ pub fn interval(summary: &Summary) -> String {
     }
 }
 
-/// Two or three digits of a ratio.
+/// A ratio with two or three digits.
 fn number(value: f64) -> String {
     if value >= 100.0 {
         format!("{value:.0}")

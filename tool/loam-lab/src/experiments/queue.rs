@@ -15,7 +15,7 @@ use crate::experiments::{generic, phrases, Experiment};
 /// Queues of functors.
 pub struct Queue;
 
-/// Containers as the workload names them, and in words.
+/// Containers: the workload's names, and the names in words.
 const CONTAINERS: [(&str, &str); 7] = [
     ("deque", "std::queue over std::deque"),
     ("queue-list", "std::queue over std::list"),
@@ -25,7 +25,7 @@ const CONTAINERS: [(&str, &str); 7] = [
     ("functor", "Loam's functor queue"),
     ("functor-concurrent", "Loam's, many threads"),
 ];
-/// What operator new does with the nodes of a list; the series once merged.
+/// What operator new does with the nodes of a list. The first name is the series in merged rows.
 const WAYS: [(&str, &str); 6] = [
     ("list sequential", "malloc"),
     ("aligned list sequential", "aligned"),
@@ -34,7 +34,7 @@ const WAYS: [(&str, &str); 6] = [
     ("aligned list sequential 3 strings", "aligned, 3 strings"),
     ("padded list sequential 3 strings", "padded, 3 strings"),
 ];
-/// More than this is called a slow-down.
+/// A series that grows by more than this factor is called slower.
 const SLOWED: f64 = 1.1;
 
 fn seconds_of(run: &Run, series: &str) -> Option<f64> {
@@ -293,7 +293,7 @@ fn trend(decay: f64) -> String {
     }
 }
 
-/// Allocators under which a series got slower, with how much.
+/// Allocators under which a series got slower, with the factor.
 fn slowed(table: &FigureTable, id: &str) -> Vec<String> {
     let rows = table.view.rows.iter().enumerate();
     rows.filter_map(|(index, row)| {

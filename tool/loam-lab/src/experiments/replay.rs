@@ -28,7 +28,7 @@ fn seconds(run: &Run) -> Option<f64> {
     (!seconds.is_empty()).then(|| seconds.iter().sum())
 }
 
-/// The mean over the recording's time, or over the points where that stands still.
+/// The mean over the recording's time; over the points, if all points have the same time.
 pub fn average(run: &Run) -> Option<f64> {
     let points: Vec<(f64, f64)> = run
         .points()
@@ -46,7 +46,7 @@ pub fn average(run: &Run) -> Option<f64> {
     Some(area / length)
 }
 
-/// Processor time of all threads, measuring left out.
+/// Processor time of all threads, without that of measuring.
 pub fn processor(run: &Run) -> Option<f64> {
     let seconds = run
         .points()
@@ -55,7 +55,7 @@ pub fn processor(run: &Run) -> Option<f64> {
     (!seconds.is_empty()).then(|| seconds.iter().sum())
 }
 
-/// The largest resident memory, less the replayer's own.
+/// The largest resident memory, without the replayer's own.
 pub fn peak(run: &Run) -> Option<f64> {
     run.end.get("heap_peak_bytes")?.as_f64()
 }
@@ -65,36 +65,36 @@ pub fn at_end(run: &Run) -> Option<f64> {
     run.points().filter_map(|point| point.number(MEMORY)).last()
 }
 
-/// One trial of a trace, in figures.
+/// The figures of one trial of a trace.
 #[derive(Debug, Clone)]
 pub struct Replayed {
     /// The process of the trace.
     pub process: u32,
     /// The allocator's label.
     pub allocator: String,
-    /// Whether it is the one that the trace was recorded on.
+    /// Whether the trace was recorded on this allocator.
     pub is_recorded: bool,
-    /// Its settings, `NAME=VALUE` with blanks between.
+    /// Its settings: `NAME=VALUE`, separated by blanks.
     pub settings: String,
     /// The trial's round.
     pub round: u32,
-    /// Whether the machine was busy with something else.
+    /// Whether other work kept the machine busy.
     pub noisy: bool,
-    /// Figures as `figures` has them.
+    /// Peak resident memory, as in `figures`.
     pub peak: Option<f64>,
-    /// On average over the recording's time.
+    /// Average resident memory over the recording's time.
     pub average: Option<f64>,
-    /// After the last event.
+    /// Resident memory after the last event.
     pub end: Option<f64>,
-    /// Of all operations.
+    /// Time of all operations.
     pub seconds: Option<f64>,
-    /// Of all threads.
+    /// Processor time of all threads.
     pub processor_seconds: Option<f64>,
     /// Page faults.
     pub faults: Option<f64>,
     /// Percent of the recording's time; 0: without pauses.
     pub speed_percent: u64,
-    /// How far the replay is from the program, if that is known.
+    /// The error of the replay, if it is known.
     pub error: Option<ReplayErrorRecord>,
 }
 
@@ -139,7 +139,7 @@ pub fn trials(results: &Results, sha256: &str) -> Vec<Replayed> {
     found
 }
 
-/// What the check of the replay says, in a sentence.
+/// The result of the check of the replay, in a sentence.
 pub fn judged(error: Option<&ReplayErrorRecord>, trace: &TraceRecord) -> String {
     if let Some(format) = &trace.imported {
         return format!(

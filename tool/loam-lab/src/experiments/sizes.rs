@@ -1,4 +1,4 @@
-//! `sizes`: which block sizes decay (article 004).
+//! `sizes`: which block sizes get slower from round to round (article 004).
 
 use loam_format::units::{self, Unit};
 use loam_format::words;
@@ -16,9 +16,9 @@ use crate::experiments::{generic, phrases, Experiment};
 pub struct Sizes;
 
 const NS: &str = "ns_per_block";
-/// Later rounds that take this much longer than earlier ones are a decay.
+/// A size decays if later rounds take this many times as long as earlier ones.
 const DECAYED: f64 = 1.25;
-/// A size this much dearer than both its neighbours stands out.
+/// A size stands out if it costs this many times as much as both its neighbours.
 const DEARER: f64 = 1.5;
 const ALTERNATING: [(&str, &str); 3] = [
     ("alternating 65536 and 65504", "alternating"),
@@ -29,7 +29,7 @@ const ALTERNATING: [(&str, &str); 3] = [
     ("alternating-aligned 65536 and 65504", "aligned"),
 ];
 
-/// The sizes that were swept, ascending: series whose name is a number.
+/// The sizes that were measured, ascending. Each is a series with a number as its name.
 fn swept(view: &View) -> Vec<u64> {
     let names = view.series_names();
     let mut sizes: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -91,7 +91,7 @@ fn name(size: u64) -> String {
     }
 }
 
-/// Sizes that decay under an allocator, with how much.
+/// Sizes that decay under an allocator, with the factor.
 fn decaying(row: &Row, sizes: &[u64]) -> Vec<(u64, f64)> {
     let of = |size: &u64| {
         let decay = pick::surely_above(row, DECAYED, |run| decay(run, *size))?;

@@ -1,4 +1,4 @@
-//! `sparse`: a heap that holds little and is spread wide.
+//! `sparse`: a heap whose few live blocks lie on many pages.
 
 use loam_format::results::lines::Checkpoint;
 use loam_format::results::{Case, Form};
@@ -34,17 +34,17 @@ fn baseline(run: &Run) -> f64 {
     baseline.and_then(serde_json::Value::as_f64).unwrap_or(0.0)
 }
 
-/// What is live with one block in ten left.
+/// The live bytes when one block in ten is left.
 pub fn live(run: &Run) -> Option<f64> {
     at(run, "compact", 10.0, "live_bytes")
 }
 
-/// What was given back when asked: kept for later use until then.
+/// The memory that the allocator gave back when it was asked. Until then it kept that memory for later use.
 pub fn kept(run: &Run) -> Option<f64> {
     Some((resident(run, "thin", 10.0)? - resident(run, "compact", 10.0)?).max(0.0))
 }
 
-/// What stays although it was asked back and is not live: held by the blocks that survive.
+/// The memory that is not live and that stays although the allocator was asked for it. The surviving blocks hold it.
 pub fn pinned(run: &Run) -> Option<f64> {
     Some((resident(run, "compact", 10.0)? - baseline(run) - live(run)?).max(0.0))
 }
@@ -77,7 +77,7 @@ impl Experiment for Sparse {
     }
 
     fn cases(&self, plan: &super::CaseContext) -> Vec<Case> {
-        // Counts of pages, which differ little from round to round: one is enough for a first look.
+        // These are counts of pages, which differ little from round to round. One round suffices for a first look.
         let rounds = match plan.form {
             Form::Quick => 1,
             Form::Full => plan.rounds,

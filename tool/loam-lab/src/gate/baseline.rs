@@ -1,6 +1,8 @@
-//! The small file that a program's repository keeps: the figures of a replay, and what they were measured on.
+//! The baseline: a small file in a program's repository. It has the figures of a replay and the machine of the
+//! measurement.
 //!
-//! JSON, versioned as results files are: keys may be added, a change of meaning raises [`VERSION`].
+//! The file is JSON and has a version as results files have: keys may be added, and a change of meaning raises
+//! [`VERSION`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,15 +18,15 @@ use crate::analyse::stats::{Method, Summary, BOOTSTRAP_FROM};
 use crate::store::{Store, StoreError};
 use crate::traces::summary::SizeClass;
 
-/// What the first key says.
+/// The value of the first key.
 pub const FORMAT: &str = "loam-gate-baseline";
-/// Raised when old readers would misunderstand what new writers write.
+/// Raised when an older reader would misunderstand the file.
 pub const VERSION: u32 = 1;
 
 /// Why a file is no baseline.
 #[derive(Debug, Error)]
 pub enum BaselineError {
-    /// It can not be read.
+    /// The file can not be read.
     #[error("{path}: {source}")]
     Unreadable {
         /// The file.
@@ -32,7 +34,7 @@ pub enum BaselineError {
         /// The system's words.
         source: std::io::Error,
     },
-    /// It is something else.
+    /// The file is not a baseline.
     #[error(
         "{path} is neither a trace of `loam record` nor a baseline of `loam gate`: {reason}; \
          `loam gate TRACE --baseline FILE --write-baseline` writes one"
@@ -43,7 +45,7 @@ pub enum BaselineError {
         /// What is wrong with it.
         reason: String,
     },
-    /// It is from the future.
+    /// The file comes from a newer version.
     #[error("{path} has format version {found}; this loam understands up to {VERSION}: use a newer loam")]
     TooNew {
         /// The file.
@@ -62,7 +64,7 @@ pub struct Kept {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Trials.
+    /// Number of trials.
     pub trials: usize,
 }
 
@@ -76,7 +78,7 @@ impl Kept {
         }
     }
 
-    /// As it was when it was measured.
+    /// The figure as it was summarised when it was measured.
     pub fn summary(&self) -> Summary {
         Summary {
             median: self.median,
@@ -101,7 +103,7 @@ pub struct Baseline {
     pub version: u32,
     /// When it was measured, UTC.
     pub created: String,
-    /// What measured.
+    /// The tool that measured.
     pub tool: Tool,
     /// The command that was recorded.
     pub command: Vec<String>,
@@ -111,18 +113,18 @@ pub struct Baseline {
     pub allocator_version: Option<String>,
     /// Percent of the recording's speed; 0: without pauses.
     pub speed_percent: u64,
-    /// Whether the machine did something else meanwhile.
+    /// Whether other work kept the machine busy.
     pub disturbed: bool,
-    /// What it was measured on.
+    /// The machine of the measurement.
     pub machine: Machine,
-    /// By the names of `--limit`.
+    /// The figures, by the names that `--limit` uses.
     pub figures: BTreeMap<String, Kept>,
-    /// What lived when most bytes lived, by size.
+    /// The blocks that lived at the peak, by size.
     pub sizes: Vec<SizeClass>,
 }
 
 impl Baseline {
-    /// Of a finished replay on that allocator; none if it has no trials.
+    /// The baseline of a finished replay on that allocator; none if there are no trials.
     pub fn of(results: &Results, allocator: &str, sizes: &[SizeClass]) -> Option<Baseline> {
         let row = row(results, NOW, allocator)?;
         let trace = results.experiments.first()?.trace.as_ref()?;
@@ -153,7 +155,7 @@ impl Baseline {
         })
     }
 
-    /// Reads one.
+    /// Reads a baseline.
     pub fn load(path: &Path) -> Result<Baseline, BaselineError> {
         #[derive(Deserialize)]
         struct Head {
@@ -185,7 +187,7 @@ impl Baseline {
         }
     }
 
-    /// Writes it.
+    /// Writes the baseline.
     pub fn save(&self, store: &Store) -> Result<(), StoreError> {
         store.replace(|file| {
             serde_json::to_writer_pretty(&mut *file, self)?;

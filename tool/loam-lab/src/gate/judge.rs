@@ -1,9 +1,10 @@
-//! What got worse, by how much, and how sure that is.
+//! Judges which figures got worse, by how much, and how sure that is.
 //!
-//! A figure fails if the median of its ratios is beyond the limit, the whole interval of them is above 1, and the growth
-//! is more than the grain. If only the interval says otherwise, the figure is unsure: more trials would tell. Ratios
-//! are paired by round where the baseline is a trace that was replayed beside this one. Against a baseline's file they
-//! are those of medians, and the interval comes from the ends of both, as in `loam lab compare`.
+//! A figure fails if three conditions hold: the median of its ratios is beyond the limit, their whole interval is
+//! above 1, and the growth is more than the grain. If only the interval says otherwise, the figure is unsure: more
+//! trials would decide. If the baseline is a trace that was replayed beside this one, ratios are paired by round.
+//! Against a baseline's file they are ratios of medians, and the interval is computed from the ends of both, as in
+//! `loam lab compare`.
 
 use loam_format::results::machine::Machine;
 use loam_format::results::Results;
@@ -20,39 +21,39 @@ use crate::traces::summary::SizeClass;
 /// What the replay is compared with.
 #[derive(Debug)]
 pub enum Against<'a> {
-    /// A trace that was replayed in the same rounds, and what lived at its peak.
+    /// A trace that was replayed in the same rounds, with the blocks that lived at its peak.
     Trace(&'a [SizeClass]),
     /// Figures of an earlier replay.
     File(&'a Baseline),
 }
 
-/// What became of a figure.
+/// The verdict on a figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Within its limit.
     Passed,
     /// Beyond its limit, and surely worse.
     Failed,
-    /// Beyond its limit, and perhaps by chance.
+    /// Beyond its limit, but perhaps by chance.
     Unsure,
     /// Not compared, for this reason.
     NotJudged(String),
 }
 
-/// A figure, judged.
+/// A figure and its verdict.
 #[derive(Debug, Clone)]
 pub struct Judged {
-    /// Which.
+    /// Which figure.
     pub figure: Compared,
-    /// Of the baseline.
+    /// The baseline's figure.
     pub before: Option<f64>,
-    /// Of the trace.
+    /// The trace's figure.
     pub now: f64,
-    /// The trace's by the baseline's.
+    /// The trace's figure, divided by the baseline's.
     pub ratio: Option<Summary>,
-    /// What it may grow by, as a share.
+    /// The share by which it may grow.
     pub limit: Option<f64>,
-    /// What became of it.
+    /// The verdict.
     pub outcome: Outcome,
 }
 
@@ -61,11 +62,11 @@ pub struct Judged {
 pub struct Gated {
     /// The allocator of the replays.
     pub allocator: String,
-    /// Trials of each.
+    /// Number of trials of each.
     pub trials: usize,
     /// The figures.
     pub judged: Vec<Judged>,
-    /// Why memory grew, as far as the traces tell.
+    /// Why memory grew, as far as the traces show it.
     pub causes: Vec<String>,
     /// What a reader must know, in sentences.
     pub remarks: Vec<String>,
@@ -158,7 +159,7 @@ fn one(
                 _ if grown <= figure.grain => Outcome::Passed,
                 Some(ratio) if ratio.median <= 1.0 + limit => Outcome::Passed,
                 Some(ratio) if ratio.low <= 1.0 => Outcome::Unsure,
-                // From nothing to something is beyond every share.
+                // A growth from nothing to something exceeds every share.
                 _ => Outcome::Failed,
             }
         }
@@ -174,7 +175,7 @@ fn one(
     }
 }
 
-/// Trials of different runs have no partners.
+/// The ratio of trials in different runs, which can not be paired.
 fn unpaired(now: &Summary, before: &Summary) -> Option<Summary> {
     (before.median > 0.0 && before.low > 0.0).then(|| Summary {
         median: now.median / before.median,
@@ -184,7 +185,7 @@ fn unpaired(now: &Summary, before: &Summary) -> Option<Summary> {
     })
 }
 
-/// Why a figure can not be judged here.
+/// The reason why a figure can not be judged here.
 fn doubt(figure: &Compared, now: &Row, results: &Results, against: &Against) -> Option<String> {
     if !figure.is_time {
         return None;
@@ -203,7 +204,7 @@ fn doubt(figure: &Compared, now: &Row, results: &Results, against: &Against) -> 
     None
 }
 
-/// Whether times of the two can be compared.
+/// Whether times of the two machines can be compared.
 fn is_alike(one: &Machine, other: &Machine) -> bool {
     let identity = |machine: &Machine| {
         (
@@ -217,7 +218,7 @@ fn is_alike(one: &Machine, other: &Machine) -> bool {
     identity(one) == identity(other)
 }
 
-/// Whether the program holds more, or the same bytes take more memory; and which sizes grew.
+/// Whether the program holds more bytes or the same bytes take more memory, and which sizes grew.
 fn causes(judged: &[Judged], before: &[SizeClass], now: &[SizeClass]) -> Vec<String> {
     let of = |id: &str| judged.iter().find(|one| one.figure.id == id);
     let is_memory = |one: &&Judged| one.figure.id != "faults" && !one.figure.is_time;
@@ -234,7 +235,7 @@ fn causes(judged: &[Judged], before: &[SizeClass], now: &[SizeClass]) -> Vec<Str
     let peak = of("peak").and_then(|peak| Some(peak.now - peak.before?));
     let more = live - before_live;
     let (at_most, instead) = (bytes(live), bytes(before_live));
-    // Half of the growth decides whose it is.
+    // The program is the cause if its live bytes make up half of the growth or more.
     if more <= 0.0 || peak.is_some_and(|peak| more < peak / 2.0) {
         return vec![format!(
             "The program asks for hardly more ({at_most} live at most, {instead} before): its blocks lie in more \
@@ -335,7 +336,7 @@ mod tests {
             fails([106.0, 106.5, 107.0], None),
             Outcome::NotJudged(_)
         ));
-        // A fifth more of next to nothing.
+        // The figure grows by a fifth, but both values are tiny.
         assert_eq!(
             outcome("peak", &[1e6], &[1.2e6], Some(0.05)),
             Outcome::Passed

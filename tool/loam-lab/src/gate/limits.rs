@@ -1,4 +1,4 @@
-//! How much worse each figure may get: `--limit peak=5% --limit time=off`.
+//! The limits by which each figure may get worse: `--limit peak=5% --limit time=off`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -12,21 +12,21 @@ use crate::replay;
 /// The name of the limit on the error of the replay.
 pub const ERROR: &str = "error";
 
-/// Why a limit is none.
+/// Why an option is not a valid limit.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum LimitError {
-    /// There is no such figure.
+    /// No figure has that name.
     #[error("`{name}` is no figure; there are {known}")]
     Unknown {
-        /// What was written.
+        /// The name in the option.
         name: String,
-        /// What there is.
+        /// The figures that exist.
         known: String,
     },
     /// Not a number.
     #[error("`{text}` is no limit; write FIGURE=PERCENT or FIGURE=off, such as peak=5%")]
     Unreadable {
-        /// What was written.
+        /// The option's text.
         text: String,
     },
 }
@@ -81,7 +81,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those that hold without options, and the user's instead of them.
+    /// The default limits, replaced by the user's where given.
     pub fn with(own: &[Limit]) -> Limits {
         let judged = COMPARED
             .iter()
@@ -93,7 +93,7 @@ impl Limits {
         Limits { all }
     }
 
-    /// The limit of a figure, as a share; none: it has none.
+    /// The limit of a figure, as a share; none: the figure has no limit.
     pub fn of(&self, name: &str) -> Option<f64> {
         self.all.get(name).copied().flatten()
     }

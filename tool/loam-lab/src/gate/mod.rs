@@ -42,7 +42,7 @@ pub struct Compared {
     pub unit: Unit,
     /// Percent that it may grow without a `--limit`; none: it is shown and not judged.
     pub limit: Option<f64>,
-    /// A growth below this is none: the grain of what is measured.
+    /// A growth below this is ignored: the measurement has this grain.
     pub grain: f64,
     /// Whether it depends on the machine and what else runs there.
     pub is_time: bool,
@@ -50,8 +50,8 @@ pub struct Compared {
     pub of: fn(&Run) -> Option<f64>,
 }
 
-/// Limits of memory are chosen: replays of one trace differ by less than 1 %, and what is worth a red build is more.
-/// The end and the faults hang on when a heap gives memory back, which moves with time.
+/// Limits of memory are chosen: replays of one trace differ by less than 1 %, and a difference that deserves a failed
+/// build is larger. The end and the faults depend on when a heap gives memory back, which varies with time.
 pub const COMPARED: [Compared; 6] = [
     Compared {
         id: "peak",
@@ -121,7 +121,7 @@ fn summary(row: &Row, figure: &Compared) -> Option<Summary> {
     Summary::of(&row.values(figure.of))
 }
 
-/// Whether a trial of it ran while the machine was busy with something else.
+/// Whether other work kept the machine busy during one of the row's trials.
 fn was_disturbed(row: &Row) -> bool {
     row.runs.iter().any(|run| run.noisy)
 }

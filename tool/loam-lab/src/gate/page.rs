@@ -1,4 +1,4 @@
-//! The answer as a terminal and as a job's summary show it.
+//! The answer for the terminal and for a job's summary.
 
 use loam_format::words;
 use loam_report::grid::Grid;
@@ -89,7 +89,7 @@ fn row(one: &Judged) -> Vec<String> {
     ]
 }
 
-/// Without the tail of binary fractions.
+/// The number without the digits that come from binary fractions.
 fn round(percent: f64) -> f64 {
     (percent * 100.0).round() / 100.0
 }

@@ -1,5 +1,5 @@
-//! One process from start to end: its output read line by line, its time limited, its whole
-//! process group ended when it has to be.
+//! Runs one process from start to end: reads its output line by line, limits its time, and ends its whole process
+//! group if necessary.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,13 +15,13 @@ use rustix::process::{kill_process_group, Pid, Signal};
 use super::Stop;
 use crate::measure::watchdog::Watchdog;
 
-/// A line longer than this is no line of a workload.
+/// A workload prints no line longer than this.
 const LINE_LIMIT: usize = 1 << 20;
-/// A workload that prints more lines than this has lost its way.
+/// A workload that prints more lines than this is faulty.
 const LINES_LIMIT: usize = 1_000_000;
 /// How much of standard error is kept.
 const STDERR_TAIL: usize = 4096;
-/// How often a stop is looked for. Long enough to disturb nothing, short enough for a person.
+/// How often the runner checks for a stop: rarely enough to disturb nothing, often enough for a person.
 const POLL: Duration = Duration::from_millis(100);
 /// How long a finished process's children may keep its output open.
 const LINGER: Duration = Duration::from_secs(1);
@@ -35,37 +35,37 @@ pub struct Launch<'a> {
     pub arguments: &'a [String],
     /// Its whole environment: nothing is inherited.
     pub environment: &'a BTreeMap<String, String>,
-    /// Its time.
+    /// Its time limit.
     pub timeout: Duration,
 }
 
-/// How it ended.
+/// How the process ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// By itself, with an exit code.
+    /// The process ended with an exit code.
     Exited(i32),
-    /// By a signal of its own making.
+    /// A signal that the runner did not send ended the process.
     Signalled(i32),
-    /// It took too long.
+    /// The process took too long.
     TimedOut,
-    /// What it printed was too much or not text.
+    /// The process printed too much, or something that is not text.
     Unreadable(String),
-    /// The caller did not like its first line.
+    /// The caller rejected its first line.
     Rejected(String),
     /// The user asked to stop.
     Stopped,
-    /// It never began.
+    /// The process could not be started.
     NotStarted(String),
 }
 
-/// What it did.
+/// What the process did.
 #[derive(Debug)]
 pub struct Observed {
     /// How it ended.
     pub outcome: Outcome,
-    /// The lines that it printed.
+    /// The lines that the process printed.
     pub lines: Vec<String>,
-    /// The last of its standard error.
+    /// The end of its standard error.
     pub stderr_tail: String,
     /// From start to end.
     pub seconds: f64,
@@ -77,7 +77,7 @@ enum Event {
     End,
 }
 
-/// Runs it to its end. `on_first_line` sees the process while it runs and may reject it.
+/// Runs the process to its end. `on_first_line` sees the process while it runs and may reject it.
 pub fn run(
     launch: &Launch,
     stop: &dyn Stop,
@@ -115,7 +115,7 @@ pub fn run(
         Err(outcome) => outcome,
     };
     observed.seconds = begin.elapsed().as_secs_f64();
-    // Also after a good end: a workload that leaves processes behind would disturb the next one.
+    // The group is ended after a success as well: a workload that leaves processes behind would disturb the next one.
     end_group(&mut child);
     watchdog.watch(None);
     observed.stderr_tail = stderr.recv_timeout(LINGER).unwrap_or_default();
@@ -130,7 +130,7 @@ fn spawn(launch: &Launch) -> io::Result<Child> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A group of its own: Ctrl-C in the terminal reaches us, and we end it as a whole.
+        // A group of its own: Ctrl-C in the terminal reaches only the lab, which ends the group as a whole.
         .process_group(0)
         .spawn()
 }
@@ -174,7 +174,7 @@ fn check_limits(deadline: Instant, stop: &dyn Stop) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Its output has ended; the process itself may go on.
+/// Waits for the process after its output has ended: it may still run.
 fn wait(child: &mut Child, deadline: Instant, stop: &dyn Stop) -> Result<ExitStatus, Outcome> {
     let mut pause = Duration::from_millis(1);
     loop {
@@ -199,14 +199,14 @@ fn outcome_of(status: ExitStatus) -> Outcome {
 
 fn end_group(child: &mut Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may be gone already, which is what we want.
+        // The group may be gone already, which is the goal.
         let _ = kill_process_group(pid, Signal::KILL);
     }
     let _ = child.wait();
 }
 
 fn read_lines(stdout: impl Read + Send + 'static) -> Receiver<Event> {
-    // Unbounded, because a reader that falls behind would slow the workload down.
+    // The channel is unbounded, because a reader that falls behind would slow the workload down.
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut reader = BufReader::new(stdout);

@@ -1,5 +1,4 @@
-//! Running trials: one fresh process each, in an order that is fair, with the result on disk
-//! before the next begins.
+//! Runs trials: a new process for each, in a fair order. Each result is on disk before the next trial begins.
 //!
 //! ```text
 //! warm-up of each experiment -> round 0: every experiment, case, allocator
@@ -7,8 +6,8 @@
 //!                            -> round 2: rotated by one, ...
 //! ```
 //!
-//! A round goes through all experiments, so that an interruption leaves something of each, and
-//! the allocators of one experiment run next to each other, where the machine is the same.
+//! A round goes through all experiments, so that an interrupted run has results of each. The allocators of one
+//! experiment run next to each other, because the state of the machine is then the same.
 
 mod launch;
 mod noise;
@@ -28,20 +27,19 @@ use watchdog::Watchdog;
 
 pub use order::steps;
 
-/// Whether measuring is to stop: noticed between and during trials, never in the middle of writing
-/// a file.
+/// Whether measuring is to stop. This is checked between and during trials, never in the middle of writing a file.
 pub trait Stop: fmt::Debug {
-    /// The signal that asks for it.
+    /// The signal that asked to stop.
     fn signal(&self) -> Option<u8>;
 }
 
-/// Who is told how far it has come.
+/// Receives progress reports.
 pub trait Progress {
     /// A step begins.
     fn begin(&mut self, step: &Step);
-    /// It ended.
+    /// The step ended.
     fn end(&mut self, step: &Step, trial: &Trial);
-    /// A step is left out: an earlier trial of it took too long.
+    /// A step is left out, because an earlier trial of it took too long.
     fn skip(&mut self, step: &Step);
 }
 
@@ -50,9 +48,9 @@ pub trait Progress {
 pub struct Bench {
     /// Longest time for one trial.
     pub timeout: Duration,
-    /// Ctrl-C and its like.
+    /// Whether the user asked to stop (Ctrl-C and the like).
     pub stop: Box<dyn Stop>,
-    /// What ends a trial if we can not.
+    /// Ends a trial if the lab itself can not.
     pub watchdog: Watchdog,
 }
 
@@ -63,11 +61,11 @@ pub enum Ending {
     Complete,
     /// A signal asked to stop.
     Interrupted(u8),
-    /// The results could not be written any more; finished trials up to the one named are on disk.
+    /// The results could not be written any more. Finished trials up to the named one are on disk.
     Unsaved {
-        /// Why not.
+        /// The error.
         error: StoreError,
-        /// What is not on disk.
+        /// The trials that are not on disk.
         lost: String,
     },
 }
@@ -85,11 +83,11 @@ pub struct Step {
     pub allocator: String,
     /// Counted from 0.
     pub round: u32,
-    /// Run first and not counted.
+    /// Whether this is the first run, which is not counted.
     pub warm_up: bool,
 }
 
-/// Runs everything that is planned and not yet there: the steps that `steps` gives.
+/// Runs everything that is planned and not yet in the results: the steps that `steps` returns.
 pub fn measure(
     results: &mut Results,
     steps: &[Step],
@@ -133,8 +131,8 @@ pub fn measure(
     }
 }
 
-/// Whether a counted trial of the same case and allocator was stopped after as long a time as is allowed
-/// now. A later round would only wait as long again.
+/// Whether a counted trial of the same case and allocator was stopped after at least the time that is allowed now. A
+/// later round would only wait as long again.
 fn took_too_long(step: &Step, results: &Results, bench: &Bench) -> bool {
     results.trials.iter().any(|trial| {
         trial.status == Status::TimedOut
@@ -158,8 +156,8 @@ fn interrupted(results: &mut Results, store: &Store, signal: u8) -> Ending {
     }
 }
 
-/// A workload's end line may carry a checksum of what it computed: the same requests must give
-/// the same result under every allocator, or one of them handed out memory twice.
+/// A workload's end line may carry a checksum of its result. The same requests must give the same result under every
+/// allocator. Otherwise an allocator handed out memory twice.
 fn check_result(trial: &mut Trial, checksums: &mut HashMap<(String, String), String>) {
     let Some(checksum) = checksum(trial) else {
         return;
@@ -195,7 +193,7 @@ fn known_checksums(results: &Results) -> HashMap<(String, String), String> {
     known
 }
 
-/// Now, as results files write it.
+/// The current time, in the format of results files.
 pub fn now() -> String {
     humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
 }

@@ -1,13 +1,14 @@
-//! What else the machine did while a trial ran.
+//! Measures the other load on the machine while a trial ran.
 //!
-//! Two shares of all processors' time: what the hypervisor gave to others (steal), and what other
-//! processes used. Either disturbs a measurement; neither can be seen in it.
+//! The load has two shares of all processors' time: the time that the hypervisor gave to other virtual machines
+//! (steal), and the time that other processes used. Either disturbs a measurement, and the measurement itself shows
+//! neither.
 
 use procfs::{CurrentSI, KernelStats};
 
 /// More steal than this makes a trial noisy.
 pub const MOST_STEAL: f64 = 0.01;
-/// More use of the machine by others than this makes a trial noisy.
+/// Load of other processes above this share makes a trial noisy.
 pub const MOST_OTHER_LOAD: f64 = 0.15;
 
 /// Processor time used so far, in ticks.
@@ -16,11 +17,11 @@ pub struct Sample {
     total: u64,
     busy: u64,
     steal: u64,
-    /// By this process and its finished children.
+    /// Processor time of this process and its finished children.
     own: u64,
 }
 
-/// What a trial was disturbed by.
+/// The disturbances of a trial.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Noise {
     /// Share that other virtual machines took.
@@ -30,7 +31,7 @@ pub struct Noise {
 }
 
 impl Sample {
-    /// The counters as they are now; zeros where the system does not say.
+    /// The counters as they are now; zeros if the system does not report them.
     pub fn now() -> Sample {
         let Ok(stats) = KernelStats::current() else {
             return Sample::default();
@@ -54,7 +55,7 @@ impl Sample {
         }
     }
 
-    /// What happened since an earlier sample.
+    /// The load since an earlier sample.
     pub fn since(&self, before: &Sample) -> Noise {
         let total = self.total.saturating_sub(before.total);
         if total == 0 {
@@ -70,7 +71,7 @@ impl Sample {
 }
 
 impl Noise {
-    /// Whether the trial's figures are to be trusted less.
+    /// Whether the trial is noisy.
     pub fn is_too_much(&self) -> bool {
         self.steal > MOST_STEAL || self.other_load > MOST_OTHER_LOAD
     }

@@ -1,15 +1,15 @@
-//! In which order trials run.
+//! The order in which trials run.
 //!
-//! Neighbouring rounds run in opposite order, so that a drift of the machine within a round
-//! cancels out; every second round the start moves on by one, so that nobody always comes after
-//! the same neighbour: A B C, C B A, B C A, A C B, C A B, B A C, and over again. The experiments of a round turn
-//! around in the same way: two of them may be compared with each other (`gate`).
+//! Neighbouring rounds run in opposite order, so that a drift of the machine within a round cancels out. Every second
+//! round the start moves on by one, so that no allocator always follows the same neighbour: A B C, C B A, B C A, A C
+//! B, C A B, B A C, and so on. The experiments of a round alternate in the same way, because two of them may be
+//! compared with each other (`gate`).
 
 use loam_format::results::{Case, ExperimentRecord, Results};
 
 use crate::measure::Step;
 
-/// Everything that is planned and not in the results yet, in order.
+/// Every planned step that is not in the results yet, in order.
 pub fn steps(results: &Results) -> Vec<Step> {
     let mut steps = Vec::new();
     let rounds = results.options.rounds;

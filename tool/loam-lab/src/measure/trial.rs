@@ -1,5 +1,5 @@
-//! A step of the plan becomes a trial: its environment, the check that the preload took, and the
-//! verdict on what came out.
+//! Runs a step of the plan as a trial: prepares its environment, checks that the preload took effect, and judges the
+//! output.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ use crate::measure::{now, Bench, Step};
 /// Environment variables that a workload may need; everything else is left out, so that no
 /// setting of the caller's shell (`MALLOC_CONF`, `LD_PRELOAD`...) reaches one allocator only.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "TMPDIR", "TZ"];
-/// Pads the environment by a length that differs from round to round and is the same for all
-/// allocators of a round: it moves the stack, whose place alone changes times (Stabilizer, 2013).
+/// Pads the environment. The length differs from round to round and is the same for all allocators of a round. It
+/// moves the stack, and the stack's place alone changes times (Stabilizer, 2013).
 const PADDING_VARIABLE: &str = "LOAM_LAB_PADDING";
 const MOST_PADDING: u32 = 4096;
 
-/// Runs a step. Nothing comes back if the user stopped it.
+/// Runs a step. Returns none if the user stopped it.
 pub fn run(step: &Step, position: u32, results: &Results, bench: &Bench) -> Option<Trial> {
     let record = results
         .allocators
@@ -53,7 +53,7 @@ pub fn run(step: &Step, position: u32, results: &Results, bench: &Bench) -> Opti
                 Ok(())
             }
             Some(false) => Err("the library is not in the process".to_owned()),
-            // It was over before it could be looked at.
+            // The process ended before it could be inspected.
             None => is_traced(&step.workload, library, &environment),
         }
     });
@@ -84,7 +84,7 @@ pub fn run(step: &Step, position: u32, results: &Results, bench: &Bench) -> Opti
 }
 
 fn padding(seed: u64, round: u32) -> u32 {
-    // Spread the rounds over the generator's seeds; neighbouring seeds give unrelated numbers.
+    // The rounds use different seeds of the generator; neighbouring seeds give unrelated numbers.
     fastrand::Rng::with_seed(seed.wrapping_add(u64::from(round) << 32)).u32(..MOST_PADDING)
 }
 
@@ -120,11 +120,11 @@ fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Whether the running process has the library in its memory; nothing if it is gone.
+/// Whether the running process has the library in its memory; none if the process is gone.
 fn is_mapped(pid: u32, library: &Path) -> Option<bool> {
     let library = library.to_string_lossy();
-    // The kernel hands the list out a page at a time, so a process that ends in the middle leaves a
-    // list that is cut off. A second look tells: then there is no list at all.
+    // The kernel hands the list out page by page, so the list of a process that ends meanwhile is cut off. A second
+    // look shows this: then there is no list at all.
     for _ in 0..2 {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
             .ok()
@@ -136,7 +136,7 @@ fn is_mapped(pid: u32, library: &Path) -> Option<bool> {
     Some(false)
 }
 
-/// Asks the loader what it would load; nothing is run but the loader.
+/// Asks the loader what it would load. No program but the loader runs.
 fn is_traced(
     program: &Path,
     library: &Path,
@@ -162,7 +162,7 @@ type Verdict = (Status, Option<String>, Vec<Box<RawValue>>);
 
 fn judge(observed: &Observed, library: Option<&Path>, bench: &Bench) -> Verdict {
     let (lines, garbage) = read(&observed.lines);
-    // The loader goes on without a library that it can not use, and says so on standard error.
+    // The loader continues without a library that it can not use, and reports that on standard error.
     let refusal = library.and_then(|_| loader_refusal(&observed.stderr_tail));
     let (status, reason) = match &observed.outcome {
         _ if refusal.is_some() => (Status::NotPreloaded, refusal),
@@ -211,7 +211,7 @@ fn with_stderr(what: String, observed: &Observed) -> String {
     }
 }
 
-/// Keeps the lines that are JSON; says what is wrong with the first that is not, or with all.
+/// Keeps the lines that are JSON. Describes the first line that is not, or the lack of any.
 fn read(lines: &[String]) -> (Vec<Box<RawValue>>, Option<String>) {
     let mut kept = Vec::new();
     let mut problem = None;
@@ -240,7 +240,7 @@ fn read(lines: &[String]) -> (Vec<Box<RawValue>>, Option<String>) {
     (kept, problem)
 }
 
-/// A workload that has nothing to measure here says why in its end line.
+/// A workload that can not measure anything here gives the reason in its end line.
 fn unavailable(lines: &[String]) -> Option<String> {
     match lines::parse_text(lines.last()?) {
         Ok(Line::End(end)) => Some(end.get("unavailable")?.as_str()?.to_owned()),

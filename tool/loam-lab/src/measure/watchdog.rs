@@ -1,12 +1,12 @@
-//! A process that ends the running trial when the lab can not: after `kill -9`, a crash, or an
-//! out-of-memory kill, which leave no time to do anything.
+//! A process that ends the running trial when the lab can not. After `kill -9`, a crash or an out-of-memory kill the
+//! lab has no time to do anything.
 //!
 //! ```text
 //! lab --(pipe: one line a change)--> watchdog        "4711" this process group runs now; "0" none
 //! lab ends, however it ends --> the pipe ends --> the watchdog kills that group and ends
 //! ```
 //!
-//! It sleeps in `read` all the time, so it does not disturb what is measured.
+//! The watchdog sleeps in `read` all the time, so it does not disturb the measurement.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, Write};
@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{kill_process_group, Pid, Signal};
 
-/// The hidden verb behind it.
+/// The hidden verb that runs the watchdog.
 pub const VERB: &str = "lab-watchdog";
 
 /// The lab's end of the pipe.
@@ -27,13 +27,13 @@ pub struct Watchdog {
 impl Watchdog {
     /// Starts the process.
     pub fn start() -> io::Result<Watchdog> {
-        // This very program, even if its file was replaced meanwhile.
+        // Runs the lab's own program, even if its file was replaced meanwhile.
         let process = Command::new("/proc/self/exe")
             .arg(VERB)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // What ends the lab's group must not end this.
+            // A signal that ends the lab's group must not end the watchdog.
             .process_group(0)
             .spawn()?;
         Ok(Watchdog {
@@ -41,11 +41,11 @@ impl Watchdog {
         })
     }
 
-    /// From now on this process group runs, or none.
+    /// Tells the watchdog which process group runs from now on, or that none does.
     pub fn watch(&self, group: Option<u32>) {
         let mut process = self.process.borrow_mut();
         if let Some(pipe) = &mut process.stdin {
-            // Without the watchdog, trials end as well as the lab lets them.
+            // Without the watchdog, the lab still ends trials itself, if it can.
             let _ = writeln!(pipe, "{}", group.unwrap_or(0));
         }
     }
@@ -59,14 +59,14 @@ impl Drop for Watchdog {
     }
 }
 
-/// What the process itself does.
+/// The watchdog process's own code.
 pub fn run() {
     let mut group = None;
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         group = line.parse().ok().and_then(Pid::from_raw);
     }
     if let Some(group) = group {
-        // It may have ended in the same moment, which is what we want.
+        // The group may have ended in the same moment, which is the goal.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }

@@ -1,12 +1,12 @@
-//! Whose blocks keep the free bytes of sparse pages.
+//! Which blocks keep the free bytes of sparse pages.
 //!
-//! A page with `k` blocks and `F` free bytes goes back only when all of them end, so each is to blame for `F/k`: that is the
-//! page's Shapley value. Sums of it over all blocks are the free bytes, exactly. *Sole* blame is that of pages whose blocks
-//! belong to one group: they would go back if that group's blocks lay elsewhere.
+//! A page with `k` blocks and `F` free bytes goes back only when all of them end, so each block is to blame for `F/k`:
+//! that is the page's Shapley value. The sum over all blocks is exactly the free bytes. *Sole* blame comes from the
+//! pages on which all blocks belong to one group: these pages would go back if that group's blocks lay elsewhere.
 //!
-//! Where groups are known of a sample of blocks alone (stacks), each block of `s` bytes was chosen with probability
-//! `p = 1 - exp(-s/m)` and stands for `1/p` blocks. What all blocks of a size together are to blame for is known, and only
-//! divided by the sample:
+//! If groups are known only for a sample of blocks (stacks), each block of `s` bytes was chosen with probability `p =
+//! 1 - exp(-s/m)` and stands for `1/p` blocks. The blame of all blocks of a size together is known exactly. The sample
+//! only divides it.
 //!
 //! ```text
 //!  stratum   blocks of like size                          T: their blame, exact
@@ -14,8 +14,8 @@
 //!  row       sum over strata of T * share                 error = 2 * root of the sum of (T * its error)^2
 //! ```
 //!
-//! A stratum without a sample is in the row of what is not known. The error of a share is that of Agresti and Coull, with
-//! Kish's effective number of samples; it is none where every block was chosen.
+//! The blame of a stratum without a sample counts as unknown. The error of a share is that of Agresti and Coull, with
+//! Kish's effective number of samples; it is 0 if every block was chosen.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +24,7 @@ use loam_format::trace::chance;
 use super::pages::Page;
 use crate::traces::summary::class_of;
 
-/// What a group of blocks is to blame for.
+/// The blame of a group of blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
     /// Free bytes of sparse pages, shared with the other blocks there.
@@ -35,7 +35,7 @@ pub struct Figures {
     pub live: u64,
 }
 
-/// Blame of groups that are numbered from 0. Pages that are not sparse are nobody's.
+/// Adds a page's blame to the groups, which are numbered from 0. Pages that are not sparse are left out.
 pub fn add(groups: &mut Vec<Figures>, page: &Page<u32>) {
     if !page.is_sparse() {
         return;
@@ -57,7 +57,7 @@ pub fn add(groups: &mut Vec<Figures>, page: &Page<u32>) {
     }
 }
 
-/// A block and what it is to blame for.
+/// A block and its blame.
 #[derive(Debug, Clone, Copy)]
 pub struct Blamed {
     /// Its bytes.
@@ -87,10 +87,10 @@ pub struct Estimate {
     pub bytes: f64,
 }
 
-/// Estimates by group, and what remains.
+/// Estimates by group, and the blame that no group gets.
 #[derive(Debug, Default)]
 pub struct Estimates {
-    /// By group.
+    /// Estimates by group.
     pub groups: HashMap<u32, Estimate>,
     /// Shared blame of strata without a sample.
     pub unsampled: f64,
@@ -104,7 +104,7 @@ struct Stratum {
     alone: f64,
     blocks: u64,
     bytes: u64,
-    /// Blame of those that were chosen.
+    /// Blame of the blocks that were chosen.
     seen: f64,
     samples: Vec<Sample>,
 }
@@ -118,8 +118,8 @@ struct Sample {
     alone: f64,
 }
 
-/// A size class with fewer samples than this is joined with its neighbours in the same doubling. Chosen: with fewer, a share
-/// is not known to a third.
+/// A size class with fewer samples than this is joined with its neighbours in the same doubling. Chosen: with fewer
+/// samples, the error of a share is more than a third.
 const ENOUGH: usize = 8;
 
 impl Stratum {
@@ -133,7 +133,7 @@ impl Stratum {
     }
 }
 
-/// Divides blame between the groups of a sample. `mean`: bytes between two chosen blocks.
+/// Divides blame between the groups of a sample. `mean`: average bytes between two chosen blocks.
 pub fn estimate(blocks: impl Iterator<Item = Blamed>, mean: u64) -> Estimates {
     let mut classes: BTreeMap<usize, Stratum> = BTreeMap::new();
     for block in blocks.filter(|block| block.shared > 0.0) {
@@ -161,7 +161,7 @@ pub fn estimate(blocks: impl Iterator<Item = Blamed>, mean: u64) -> Estimates {
         if stratum.samples.len() >= ENOUGH {
             divide(&stratum, &mut estimates, &mut squares);
         } else {
-            // Four classes a doubling, above those of 16 bytes.
+            // Each doubling has four classes, above the classes of 16 bytes each.
             thin.entry(class / 4).or_default().join(stratum);
         }
     }
@@ -190,7 +190,7 @@ fn divide(stratum: &Stratum, estimates: &mut Estimates, squares: &mut HashMap<u3
     let (blocks, bytes) = (part(&|_| 1.0), part(&|one| one.size as f64));
     let alone = part(&|one| one.alone);
     let effective = sum * sum / of_squares;
-    // What was seen of it is no estimate.
+    // The blame of chosen blocks is known exactly, so only the rest has an error.
     let unseen = (1.0 - stratum.seen / stratum.shared).max(0.0).sqrt();
     let mut shares: BTreeMap<u32, f64> = BTreeMap::new();
     for sample in &stratum.samples {
@@ -213,20 +213,20 @@ fn divide(stratum: &Stratum, estimates: &mut Estimates, squares: &mut HashMap<u3
     }
 }
 
-/// Twice the standard error of a share of so many samples.
+/// Twice the standard error of a share that is estimated from `samples` samples.
 fn error_of(share: f64, samples: f64) -> f64 {
     let near = (share * samples + 2.0) / (samples + 4.0);
     2.0 * (near * (1.0 - near) / (samples + 4.0)).sqrt()
 }
 
-/// Whole numbers in proportion to the weights, whose sum is `total`.
+/// Whole numbers in proportion to the weights. Their sum is `total`.
 pub fn apportion(total: u64, weights: &[f64]) -> Vec<u64> {
     let sum: f64 = weights.iter().sum();
     let (mut before, mut given) = (0.0, 0);
     let mut parts: Vec<u64> = weights
         .iter()
         .map(|weight| {
-            // Sums are rounded, not parts: so roundings cancel out.
+            // The sums are rounded instead of the parts, so that rounding errors cancel out.
             before += weight;
             let sum = (total as f64 * (before / sum)).round() as u64;
             let part = sum.min(total) - given;
@@ -256,7 +256,7 @@ mod tests {
             (2_000, 100, 0),
             (PAGE, 100, 2),
             (PAGE + 300, 100, 2),
-            // Not sparse.
+            // A page that is not sparse.
             (2 * PAGE, 3_000, 1),
         ] {
             pages.push(address, size, group, &mut tell);
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(apportion(100, &[1.0, 3.0]), [25, 75]);
     }
 
-    /// Blocks of three sizes and two groups, of which a sample is drawn.
+    /// Blocks of three sizes and two groups, with a sample drawn from them.
     fn draw(seed: u64, mean: u64) -> (Vec<Blamed>, [f64; 2]) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut truth = [0.0; 2];
@@ -325,7 +325,7 @@ mod tests {
                 assert!(estimate.error < 0.35 * total, "{estimate:?}");
             }
         }
-        // 95 of 100 are promised; the draws are the same in each run of this test.
+        // The method promises 95 of 100; the draws are the same in each run of this test.
         assert!(within * 100 >= all * 93, "{within} of {all}");
         assert!(within < all, "errors that are never exceeded say nothing");
     }

@@ -1,16 +1,17 @@
 //! Pages as cells of a map, at one moment or many.
 //!
-//! A cell is a page, as long as all moments together have no more than [`MOST`] of them; else it is two pages, four, and so
-//! on, whatever the heap's size. What is kept of a page is what the map can show.
+//! A cell is one page as long as all moments together have at most [`MOST`] cells. Otherwise a cell is two pages,
+//! four, and so on, so that the number of cells is bounded for every size of heap. A cell keeps only what the map can
+//! show.
 
 use loam_report::map::{Map, Moment, Plane, Scale};
 
 use super::age_class;
 use super::pages::{Page, PAGE};
 
-/// Cells of all moments together. Chosen: a browser unpacks four bytes for each of them in a moment.
+/// The most cells of all moments together. Chosen: a browser unpacks four bytes for each of them quickly.
 pub const MOST: usize = 4 << 20;
-/// Stacks with a colour of their own.
+/// How many stacks have a colour of their own.
 pub const NAMED: usize = 8;
 
 /// Sizes of blocks that have a colour, in bytes.
@@ -43,7 +44,7 @@ pub struct Known {
     pub size: u64,
     /// Nanoseconds that it lived.
     pub age: u64,
-    /// Its stack: below [`NAMED`] one with a colour, `NAMED` another one; none: not known.
+    /// Its stack: a number below [`NAMED`] has a colour of its own, `NAMED` is any other stack; none: not known.
     pub stack: Option<u8>,
 }
 
@@ -53,19 +54,19 @@ struct Cell {
     number: u64,
     /// Pages with blocks.
     kept: u32,
-    /// Resident pages without.
+    /// Resident pages without blocks.
     empty: u32,
     live: u64,
     blocks: u32,
-    /// Of the block that has most of its bytes: how many, and its size as the plane's number.
+    /// The size of the block with the most bytes in the cell: its number in the plane, with those bytes.
     size: Most,
-    /// The same of blocks whose stacks are known.
+    /// The same for the stack, among blocks with a known stack.
     stack: Most,
-    /// Of its oldest block.
+    /// The age of its oldest block.
     age: u8,
 }
 
-/// A number of a plane, and the bytes that speak for it. Ordered by these.
+/// A number of a plane, with the bytes of its block. Ordered by the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Most(u64);
 
@@ -114,7 +115,7 @@ impl Frame {
         }
     }
 
-    /// By address: arenas come in no order.
+    /// Sorts by address: arenas come in any order.
     fn sort(&mut self) {
         if !self.0.is_sorted_by_key(|cell| cell.number) {
             self.0.sort_by_key(|cell| cell.number);
@@ -136,7 +137,7 @@ impl Frame {
     }
 }
 
-/// Cells of moments, as they come.
+/// Collects the cells of moments, in the order in which they arrive.
 #[derive(Debug)]
 pub struct Cells {
     frames: Vec<Frame>,
@@ -153,7 +154,7 @@ impl Default for Cells {
 }
 
 impl Cells {
-    /// With another bound; never less than a cell for each moment.
+    /// Cells with another bound. Each moment has at least one cell in any case.
     pub fn of_at_most(most: usize) -> Cells {
         Cells {
             frames: Vec::new(),
@@ -163,12 +164,12 @@ impl Cells {
         }
     }
 
-    /// What comes from now on is of the next moment.
+    /// Begins the next moment.
     pub fn begin(&mut self) {
         self.frames.push(Frame::default());
     }
 
-    /// Pages with blocks, in the order of addresses.
+    /// Adds pages with blocks, in the order of addresses.
     pub fn page(&mut self, page: &Page<Known>) {
         let mut cell = Cell {
             kept: 1,
@@ -189,7 +190,7 @@ impl Cells {
         self.add(page.number, page.count, cell);
     }
 
-    /// Resident pages without blocks.
+    /// Adds resident pages without blocks.
     pub fn empty(&mut self, number: u64, count: u64) {
         let cell = Cell {
             empty: 1,
@@ -198,7 +199,7 @@ impl Cells {
         self.add(number, count, cell);
     }
 
-    /// So many pages that are alike.
+    /// Adds a number of like pages.
     fn add(&mut self, number: u64, count: u64, one: Cell) {
         let mut page = number;
         while page < number + count {
@@ -222,7 +223,8 @@ impl Cells {
         }
     }
 
-    /// All moments have the cells of each in the end.
+    /// Halves the resolution until the cells of all moments fit in the bound. Later, `map()` gives each moment the
+    /// cells of all moments.
     fn keep_to_bound(&mut self) {
         while self.held > self.most {
             self.shift += 1;
@@ -231,7 +233,7 @@ impl Cells {
         }
     }
 
-    /// Numbers of cells that any moment has, ascending.
+    /// The numbers of all cells that occur in any moment, ascending.
     fn union(&self) -> Vec<u64> {
         let cells = self.frames.iter().flat_map(|frame| &frame.0);
         let mut numbers: Vec<u64> = cells.map(|cell| cell.number).collect();
@@ -240,7 +242,7 @@ impl Cells {
         numbers
     }
 
-    /// The map. `stacks`: names of those with a colour; none where no stack is known at all.
+    /// The map. `stacks`: the names of the stacks with a colour; none if no stack is known.
     pub fn map(mut self, moments: Vec<Moment>, stacks: Option<Vec<String>>, has_ages: bool) -> Map {
         self.frames.iter_mut().for_each(Frame::sort);
         let mut numbers = self.union();
@@ -293,7 +295,7 @@ impl Cells {
     }
 }
 
-/// Below 1 ms, then by decade.
+/// The number of an age: below 1 ms, then one for each decade.
 fn age_number(nanoseconds: u64) -> u8 {
     (age_class(nanoseconds).saturating_sub(3) as u8 + 1).min(AGES.len() as u8)
 }
@@ -349,7 +351,7 @@ fn planes(
         ));
     }
     if let Some(mut names) = stacks {
-        // A name that no stack has.
+        // Numbers without a stack get an empty name.
         names.resize(NAMED, String::new());
         names.extend(["another stack".to_owned(), "not sampled".to_owned()]);
         planes.push((
@@ -431,7 +433,7 @@ mod tests {
         let mut cells = Cells::of_at_most(1_000);
         for _ in 0..2 {
             cells.begin();
-            // In no order, as arenas are.
+            // The addresses are out of order, as those of arenas are.
             for number in (50_000..60_000).chain(0..10_000) {
                 add(&mut cells, number, 1, 1_024, None);
             }
@@ -441,7 +443,7 @@ mod tests {
         assert!(map.count() * 2 <= 1_000, "{}", map.count());
         assert!(map.cell_bytes.is_power_of_two());
         assert_eq!(map.cells.len(), map.count() * 2 * map.planes.len());
-        // A quarter is live, but where the large block is.
+        // A quarter is live, except where the large block is.
         let shares = &map.cells[..map.count()];
         let expected = |share: &u8| [0, 51].contains(share);
         assert!(shares.iter().all(expected), "{shares:?}");

@@ -20,14 +20,15 @@ use crate::replay::{lineage, Survey};
 use crate::traces::stacks::{Key, Read};
 
 const GENERATOR: &str = "loam map";
-/// Moments of a trace, beside those when something was most. Chosen: a step of the slider is 2 % of the time.
+/// How many moments of a trace are shown, beside the moments of the largest figures. Chosen: a step of the slider is 2
+/// % of the time.
 const MOMENTS: u64 = 48;
 /// Rows of the table.
 const ROWS: usize = 16;
 /// Frames of a stack.
 const FRAMES: usize = 12;
 
-/// Whether these are the first bytes of a map that we made.
+/// Whether these are the first bytes of one of our maps.
 pub fn looks_like_map(head: &[u8]) -> bool {
     is_made_by(head, GENERATOR)
 }
@@ -68,7 +69,8 @@ pub fn map_of_trace(
         moments.push((*time, *moment, None));
     }
     moments.sort_by_key(|(time, moment, mark)| (moment.acts, *time, mark.is_none()));
-    // A moment with a mark stands for the others between the same events; the end may be such a moment.
+    // Moments between the same two events show the same blocks. One with a mark is kept before the others; the end may
+    // be such a moment.
     moments.dedup_by(|next, kept| next.1.acts == kept.1.acts && next.2.is_none());
 
     let ranks: HashMap<Key, u8> = pins
@@ -200,7 +202,7 @@ fn stack_names(pins: &Pins) -> Vec<String> {
     .collect()
 }
 
-/// Whose blocks keep sparse pages.
+/// The table of the groups of blocks that keep sparse pages.
 fn table(pins: &Pins, when: &str) -> Markup {
     let total = pins.total().max(1) as f64;
     let share = |amount: u64| Unit::Percent.show(amount as f64 / total);

@@ -1,4 +1,4 @@
-//! Whose blocks keep sparse pages.
+//! Which blocks keep sparse pages.
 //!
 //! ```text
 //!  a trace -> timeline (moments) -> what lives at one of them --.
@@ -31,11 +31,11 @@ pub use map::{looks_like_map, map_of_process, map_of_trace};
 pub use process::{of_process, ProcessPins};
 pub use trace::of_trace;
 
-/// By what blocks are told apart.
+/// The property by which blocks are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
-    /// Who allocated them; of a sample of blocks.
+    /// The call stack that allocated them; known for a sample of blocks.
     Stack,
     /// Their size.
     Size,
@@ -54,72 +54,73 @@ pub enum When {
     Peak,
     /// Behind the last event.
     End,
-    /// So many seconds after the first event.
+    /// This many seconds after the first event.
     At(f64),
 }
 
-/// Blocks that belong together, and what they are to blame for.
+/// A group of blocks, and its blame.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// What they have in common; empty for stacks.
     pub name: String,
-    /// The functions of the program that led to them, the outermost first; none where rows are no stacks.
+    /// The functions of the program that led to them, the outermost first; none if blocks are not grouped by stacks.
     pub functions: Vec<String>,
     /// The stacks of the trace that have these functions.
     #[serde(skip)]
     pub(crate) keys: Vec<Key>,
-    /// Free bytes of sparse pages, divided among the blocks of each page.
+    /// Free bytes of sparse pages. Those of a page are divided among its blocks.
     pub shared_bytes: u64,
     /// Twice the standard error of that; 0 where it is exact.
     pub error_bytes: u64,
-    /// Free bytes of sparse pages that no other group's blocks keep.
+    /// Free bytes of the sparse pages that only this group's blocks keep.
     pub sole_bytes: u64,
     /// Blocks on sparse pages.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub live_bytes: u64,
-    /// Blocks that were chosen, where that is a sample.
+    /// Number of chosen blocks, if groups are estimated from a sample.
     pub samples: Option<u64>,
-    /// Bytes of the smallest.
+    /// Bytes of the smallest block.
     pub smallest: u64,
-    /// Bytes of the largest.
+    /// Bytes of the largest block.
     pub largest: u64,
     /// Nanoseconds that they have lived, on average.
     pub age: Option<u64>,
 }
 
-/// Whose blocks keep pages.
+/// The groups of blocks that keep pages.
 #[derive(Debug, Serialize)]
 pub struct Pins {
-    /// By what rows are told apart.
+    /// The property by which blocks are grouped.
     pub by: By,
     /// The pages.
     pub sums: Sums,
-    /// Most blame first.
+    /// The groups, those with the most blame first.
     pub rows: Vec<Row>,
-    /// Blame of blocks of which nobody knows the group.
+    /// Blame of blocks with an unknown group.
     pub unknown_bytes: u64,
     /// Free bytes of pages that are not sparse: headers, roundings, holes that will serve again.
     pub dense_bytes: u64,
-    /// Free bytes of sparse pages of several blocks whose groups are not all known: somebody may be to blame alone.
+    /// Free bytes of the sparse pages with several blocks, some of them with an unknown group. One group may be solely
+    /// to blame for such a page.
     pub sole_unknown_bytes: u64,
 }
 
 impl Pins {
-    /// The sum of all rows: bytes of pages that blocks keep, less the blocks' own.
+    /// The sum of all rows: the bytes of the pages that blocks keep, without the bytes of the blocks.
     pub fn total(&self) -> u64 {
         let rows: u64 = self.rows.iter().map(|row| row.shared_bytes).sum();
         rows + self.unknown_bytes + self.dense_bytes
     }
 }
 
-/// Why a trace's moment is not known.
+/// Why a moment of a trace can not be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum PinsError {
     /// The trace's own reason.
     #[error(transparent)]
     Replay(#[from] crate::replay::ReplayError),
-    /// No stacks.
+    /// The trace has no stacks.
     #[error(
         "{path} has no stacks: record the program with `loam record --stacks=16K`, or tell blocks apart with \
          `--by size`, `--by age` or `--by thread`"
@@ -130,7 +131,7 @@ pub enum PinsError {
     },
 }
 
-/// A moment of a trace, and whose blocks kept its pages.
+/// A moment of a trace, and the groups of blocks that kept its pages.
 #[derive(Debug, Serialize)]
 pub struct TracePins {
     /// Its stream.
@@ -139,16 +140,17 @@ pub struct TracePins {
     pub moment: Moment,
     /// Nanoseconds of the first and the last event.
     pub span: (u64, u64),
-    /// Whose.
+    /// The groups of blocks that kept its pages.
     #[serde(flatten)]
     pub pins: Pins,
-    /// Bytes of the heap that were resident then, where a look from outside told them, and when that look was.
+    /// Resident bytes of the heap at the nearest look from outside, and the time of that look; none without such a
+    /// look.
     pub resident_heap: Option<(u64, u64)>,
-    /// Bytes between two blocks whose stacks are known, on average.
+    /// Average bytes between two blocks with a known stack.
     pub stack_bytes: Option<u64>,
 }
 
-/// Blocks of like size.
+/// The name of a class of sizes.
 fn name_of_size(class: usize) -> String {
     let to = largest(class);
     match class.checked_sub(1).map(largest) {
@@ -162,14 +164,14 @@ fn name_of_size(class: usize) -> String {
     }
 }
 
-/// Ages by decade, from 1 us on.
+/// The class of an age: one for each decade, from 1 us on.
 pub fn age_class(nanoseconds: u64) -> usize {
     (nanoseconds / 1_000)
         .checked_ilog10()
         .map_or(0, |decade| decade as usize + 1)
 }
 
-/// Blocks of like age.
+/// The name of a class of ages.
 pub fn name_of_age(class: usize) -> String {
     let from = |class: usize| Unit::Nanoseconds.show(1_000.0 * 10f64.powi(class as i32 - 1));
     match class {

@@ -1,62 +1,62 @@
-//! Pages and the blocks that keep them.
+//! The pages of a heap, and the blocks that keep them.
 //!
-//! Blocks come in the order of their addresses. A page is told when the next block lies behind it; neighbouring pages that
-//! one block fills are told at once.
+//! Blocks arrive in the order of their addresses. A page is reported when the next block lies behind it; neighbouring
+//! pages that one block fills are reported together.
 //!
 //! ```text
 //!  blocks   [  a  ][b]      [      c                          ]   [d]
 //!  pages    |    1      |    2      |    3      |    4      |    5      |
-//!  told      1: a b       2: c        3 and 4: c full         5: c d
+//!  reported  1: a b       2: c        3 and 4: c full         5: c d
 //! ```
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4_096;
 
-/// What of a block lies on a page.
+/// The part of a block that lies on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part<T> {
-    /// Whose.
+    /// The block.
     pub block: T,
-    /// Its bytes there; a block of no bytes has none.
+    /// Its bytes there; 0 for a block of size 0.
     pub bytes: u64,
 }
 
-/// Neighbouring pages that are alike; most often one.
+/// Neighbouring like pages; most often a single page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page<'a, T> {
-    /// The first one's number.
+    /// The first page's number.
     pub number: u64,
-    /// How many.
+    /// How many pages.
     pub count: u64,
-    /// Live bytes on each.
+    /// Live bytes on each page.
     pub live: u64,
-    /// The blocks on each; there is one at least.
+    /// The blocks on each page; at least one.
     pub parts: &'a [Part<T>],
 }
 
 impl<T> Page<'_, T> {
-    /// Bytes of each that no block has.
+    /// Bytes of each page that no block has.
     pub fn free(&self) -> u64 {
         PAGE - self.live
     }
 
-    /// Whether blocks have less than half of it.
+    /// Whether blocks have less than half of each page.
     pub fn is_sparse(&self) -> bool {
         is_sparse(self.live)
     }
 }
 
-/// Whether a page with so many live bytes is sparse.
+/// Whether a page with this many live bytes is sparse.
 pub fn is_sparse(live: u64) -> bool {
     live < PAGE / 2
 }
 
-/// Blocks on their way to pages.
+/// Collects blocks into pages.
 #[derive(Debug)]
 pub struct Pages<T> {
     number: u64,
     parts: Vec<Part<T>>,
-    /// Behind the last block.
+    /// The end of the last block.
     behind: u64,
 }
 
@@ -71,7 +71,8 @@ impl<T: Copy> Default for Pages<T> {
 }
 
 impl<T: Copy> Pages<T> {
-    /// The next block. Where it lies over the one before, which only a damaged trace tells, that one's bytes count.
+    /// Adds the next block. If it overlaps the one before, which happens only in a damaged trace, the overlapping
+    /// bytes count for the earlier block.
     pub fn push(&mut self, address: u64, size: u64, block: T, mut tell: impl FnMut(&Page<T>)) {
         let end = address.saturating_add(size).max(self.behind);
         let start = address.max(self.behind);
@@ -100,7 +101,7 @@ impl<T: Copy> Pages<T> {
         self.parts.push(Part { block, bytes });
     }
 
-    /// Tells the last page. Blocks may follow.
+    /// Reports the last page. Further blocks may follow.
     pub fn finish(&mut self, mut tell: impl FnMut(&Page<T>)) {
         if !self.parts.is_empty() {
             tell(&Page {

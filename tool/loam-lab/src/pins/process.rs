@@ -13,23 +13,23 @@ use super::timeline::Sums;
 use super::{name_of_size, By, Pins, Row};
 use crate::traces::summary::class_of;
 
-/// Whose blocks keep the pages of a process. Only resident pages count.
+/// The groups of blocks that keep the pages of a process. Only resident pages count.
 #[derive(Debug, Serialize)]
 pub struct ProcessPins {
-    /// Whose.
+    /// The groups of blocks.
     #[serde(flatten)]
     pub pins: Pins,
     /// Resident bytes of the arenas.
     pub resident_bytes: u64,
-    /// Of those, of pages without a block.
+    /// Resident bytes of pages without a block; part of `resident_bytes`.
     pub empty_bytes: u64,
     /// Freed bytes in threads' caches, which count as blocks.
     pub cached_bytes: u64,
-    /// Blocks that are mappings of their own: their resident bytes, which are not among the others.
+    /// Resident bytes of blocks with a mapping of their own. They are not part of the other figures.
     pub mapped_bytes: u64,
     /// The C library's version.
     pub glibc: String,
-    /// What was left out and why.
+    /// What the walk left out, and why.
     pub problems: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ struct Seen {
     blocks: u64,
 }
 
-/// Takes blocks as they come.
+/// Collects the blocks of a walk, in the order in which they arrive.
 #[derive(Default)]
 struct Taken {
     pages: Pages<(u32, u64)>,
@@ -49,15 +49,15 @@ struct Taken {
     groups: Vec<Figures>,
     sizes: BTreeMap<u32, Seen>,
     parts: Vec<Part<u32>>,
-    /// The map's, if one is wanted.
+    /// The cells of the map, if one is wanted.
     cells: Option<Cells>,
     known: Vec<Part<Known>>,
-    /// Behind the last page that was told of the stretch.
+    /// The page after the last one that was reported in this stretch.
     behind: u64,
 }
 
 impl Taken {
-    /// A page whose blocks are told by class and size, if it is resident.
+    /// Adds a page, if it is resident. Its blocks are given as class and size.
     fn page(&mut self, page: &Page<(u32, u64)>, residency: &Residency) {
         let start = page.number * PAGE;
         let count = residency.resident(start, start + page.count * PAGE) / PAGE;
@@ -96,7 +96,7 @@ impl Taken {
 }
 
 impl Taken {
-    /// Adds pages to the map, and those before them that have no block.
+    /// Adds pages to the map, and the pages without blocks before them.
     fn draw(&mut self, page: &Page<(u32, u64)>, resident: u64, residency: &Residency) {
         self.draw_empty(page.number, residency);
         self.behind = page.number + page.count;
@@ -158,7 +158,7 @@ pub fn of_process(pid: Pid) -> Result<ProcessPins, GlibcError> {
     walk(pid, &mut Taken::default())
 }
 
-/// The same, and a map's cells.
+/// As `of_process`, with the cells of a map.
 pub(super) fn with_cells(pid: Pid) -> Result<(ProcessPins, Cells), GlibcError> {
     let mut cells = Cells::default();
     cells.begin();

@@ -1,7 +1,8 @@
-//! A program's pages over the time of its trace: when most lived, when sparse pages cost most, and what lived at a moment.
+//! A program's pages over the time of its trace: the peak of live bytes, the worst moment of sparse pages, and the
+//! blocks that live at a moment.
 //!
-//! Two walks of the trace. The first one keeps live bytes of each page that is not full, so that sums are known after every
-//! event. The second one hands out the blocks that live at the moments that were chosen.
+//! It takes two walks of the trace. The first walk keeps the live bytes of each page that is not full, so that sums
+//! are known after every event. The second walk hands out the blocks that live at the chosen moments.
 
 use loam_format::trace::{Action, Block, ByAddress};
 use serde::Serialize;
@@ -18,14 +19,14 @@ pub struct Sums {
     pub pages: u64,
     /// Live bytes on them.
     pub live_bytes: u64,
-    /// Of the pages those that are less than half live.
+    /// Pages that are less than half live.
     pub sparse_pages: u64,
-    /// Live bytes on those.
+    /// Live bytes on the sparse pages.
     pub sparse_live_bytes: u64,
 }
 
 impl Sums {
-    /// Adds pages that are alike.
+    /// Adds like pages.
     pub fn add<T>(&mut self, page: &Page<T>) {
         self.change(page.live, page.count as i64);
     }
@@ -45,7 +46,7 @@ impl Sums {
         self.pages * PAGE - self.live_bytes
     }
 
-    /// Those on sparse pages.
+    /// Bytes that no block has, on sparse pages.
     pub fn sparse_free_bytes(&self) -> u64 {
         self.sparse_pages * PAGE - self.sparse_live_bytes
     }
@@ -54,7 +55,7 @@ impl Sums {
 /// A moment of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Moment {
-    /// Acts of the walk before it.
+    /// Number of acts of the walk before this moment.
     #[serde(skip)]
     pub acts: u64,
     /// Nanoseconds, as events have them.
@@ -63,7 +64,7 @@ pub struct Moment {
     pub blocks: u64,
     /// Their bytes, as asked for.
     pub bytes: u64,
-    /// Pages.
+    /// Sums over the pages.
     pub sums: Sums,
 }
 
@@ -76,7 +77,7 @@ pub struct Timeline {
     pub worst: Moment,
     /// Behind the last event.
     pub end: Moment,
-    /// At the times that were asked for, in their order.
+    /// The moments at the requested times, in the same order.
     pub at: Vec<Moment>,
 }
 
@@ -128,7 +129,7 @@ fn changes(action: &Action) -> (Option<&Block>, Option<&Block>) {
     }
 }
 
-/// Walks the trace for its moments, and for those of some times, which ascend.
+/// Walks the trace for its moments, and for those at the given times, which ascend.
 pub fn of(survey: &Survey, stream: u32, times: &[u64]) -> Result<Timeline, ReplayError> {
     let mut walked = Walked {
         ledger: Ledger::default(),
@@ -162,18 +163,18 @@ pub fn of(survey: &Survey, stream: u32, times: &[u64]) -> Result<Timeline, Repla
     Ok(timeline)
 }
 
-/// What lives at a moment.
+/// The blocks that live at a moment.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
-    /// Which of the moments that were asked for.
+    /// Which of the requested moments this is.
     pub number: usize,
     /// Its blocks, by address.
     pub blocks: &'a [Block],
-    /// Where the events of each stream of the lineage begin in the walk's count.
+    /// Where the events of each stream of the lineage begin, in the walk's count of events.
     pub begins: &'a [u64],
 }
 
-/// Hands out what lives after so many acts, for each of the numbers, which ascend.
+/// Hands out the blocks that live after each of the given numbers of acts, which ascend.
 pub fn snapshots(
     survey: &Survey,
     stream: u32,
@@ -188,7 +189,7 @@ pub fn snapshots(
         while acts.get(number).is_some_and(|wanted| *wanted <= done) {
             if blocks.is_empty() {
                 let all: Vec<Block> = live.values().copied().collect();
-                // Short pairs are sorted: there may be millions of blocks, fifty times.
+                // Short pairs are sorted instead of blocks: fifty moments may have millions of blocks each.
                 let pairs = all.iter().enumerate();
                 let mut order: Vec<(u64, usize)> =
                     pairs.map(|(place, block)| (block.address, place)).collect();
@@ -227,7 +228,7 @@ pub fn snapshots(
         tell(done, &live, &begins);
         Ok(())
     })?;
-    // A trace that changed between the walks has fewer.
+    // A trace that changed between the walks may have fewer acts.
     tell(u64::MAX, &live, &begins);
     Ok(())
 }

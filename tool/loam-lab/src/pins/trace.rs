@@ -1,4 +1,4 @@
-//! A moment of a trace: its blocks, their pages, whose they are.
+//! A moment of a trace: its blocks, their pages, and the groups of the blocks.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,8 @@ use crate::replay::{lineage, ProcessSurvey, Survey};
 use crate::traces::stacks::{Key, Place, Read, Stacks};
 use crate::traces::summary::class_of;
 
-/// Whose blocks keep the pages of a trace's moment. `by`: none for stacks where there are some, else sizes.
+/// The groups of blocks that keep the pages of a trace's moment. `by`: none means stacks if the trace has any, else
+/// sizes.
 pub fn of_trace(
     survey: &Survey,
     stream: u32,
@@ -52,7 +53,7 @@ pub fn of_trace(
     )
 }
 
-/// The same of a moment that is known. `read`: stacks, if blocks are to be told apart by them.
+/// The same for a moment that is already known. `read`: the stacks, if blocks are grouped by them.
 pub(super) fn at(
     survey: &Survey,
     stream: u32,
@@ -82,7 +83,7 @@ pub(super) fn at(
     })
 }
 
-/// What the nearest look at the heap found: bytes, and when.
+/// Resident bytes of the heap at the look nearest to `time`, and the time of that look.
 fn resident(process: &ProcessSurvey, time: u64) -> Option<(u64, u64)> {
     let told = process
         .samples
@@ -91,14 +92,14 @@ fn resident(process: &ProcessSurvey, time: u64) -> Option<(u64, u64)> {
     told.min_by_key(|(_, at)| at.abs_diff(time))
 }
 
-/// What is known of a moment's blocks before they are told apart.
+/// What is known of a moment's blocks before they are grouped.
 struct Looked {
     sums: Sums,
-    /// By block.
+    /// Figures of each block.
     blamed: Vec<Figures>,
-    /// By group: free bytes of pages that are its alone, those of one block too.
+    /// By group: free bytes of the pages that only its blocks keep, including pages with a single block.
     sole: HashMap<u32, u64>,
-    /// The same of pages of several blocks.
+    /// By group: the same without the pages with a single block.
     sole_of_several: HashMap<u32, u64>,
     sole_unknown: u64,
 }
@@ -233,7 +234,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The functions that a stack's blocks are told apart by, the outermost first.
+    /// The functions by which a stack's blocks are grouped, the outermost first.
     fn of(&mut self, key: Key) -> Vec<String> {
         let mut names = Vec::new();
         for place in self.read.places(key) {
@@ -255,9 +256,10 @@ impl Names<'_> {
     }
 }
 
-/// Whether a function allocates for whoever called it: one of the standard libraries of C++ and Rust, or an allocator's.
+/// Whether a function allocates on behalf of its caller: a function of the standard libraries of C++ and Rust, or of
+/// an allocator.
 fn is_library(name: &str) -> bool {
-    // Names of templates begin with what they return.
+    // The name of a template's function begins with the type that it returns.
     let head = name.split(['<', '(']).next().unwrap_or(name);
     let head = head.rsplit_once(' ').map_or(head, |(before, last)| {
         let is_operator = before.ends_with("operator");
@@ -268,7 +270,7 @@ fn is_library(name: &str) -> bool {
         }
     });
     const PREFIXES: [&str; 13] = [
-        // As they are in the file, where they could not be made readable.
+        // Names as in the file, for those that could not be demangled.
         "_ZNSt",
         "_ZNKSt",
         "_ZSt",
@@ -308,7 +310,7 @@ fn by_stack(snapshot: &Snapshot, moment: Moment, read: &Read, symbols: &mut Symb
         symbols,
         known: HashMap::new(),
     };
-    // Stacks with the same functions are one group, whatever the lines.
+    // Stacks with the same functions form one group, even if their lines differ.
     let mut numbers: HashMap<Key, u32> = HashMap::new();
     let mut by_names: HashMap<Vec<String>, u32> = HashMap::new();
     let mut found_keys: Vec<(Vec<String>, Vec<Key>)> = Vec::new();
@@ -360,7 +362,7 @@ fn by_stack(snapshot: &Snapshot, moment: Moment, read: &Read, symbols: &mut Symb
             keys,
             shared_bytes: part,
             error_bytes: estimate.error.round() as u64,
-            // Both are estimates; a part is no more than the whole.
+            // Both terms are estimates, so the sum is limited to the whole.
             sole_bytes: (estimate.alone.round() as u64 + of_several).min(part),
             blocks: estimate.blocks.round() as u64,
             live_bytes: estimate.bytes.round() as u64,

@@ -1,17 +1,18 @@
-//! How far a replay is from what was recorded: resident bytes of the heap, at the points where the recorder looked.
+//! How far a replay is from the recording: it compares resident bytes of the heap at the points where the recorder
+//! looked.
 //!
-//! Method: of each trial on the recorded allocator, the largest of its points against the largest recorded one, and
-//! the mean of the distances at all points as a share of the recorded mean; the median over the trials. A point lies between
-//! the same two events as the middle of the recorder's look, and nothing is allowed for how long the look took. Threshold:
-//! 5 %, since differences between allocators that are worth acting on are larger, and those below it are often
-//! matters of page alignment. Few points say nothing.
+//! Method: for each trial on the recorded allocator, the largest of its points is compared with the largest recorded
+//! one. The distances at all points are averaged and divided by the recorded mean. The result is the median over the
+//! trials. A point lies between the same two events as the middle of the recorder's look; the duration of the look is
+//! ignored. Threshold: 5 %, since differences between allocators that are worth acting on are larger, and smaller ones
+//! are often matters of page alignment. With few points there is no verdict.
 
 use loam_format::results::{ExperimentRecord, ReplayErrorRecord, Results};
 
 use crate::analyse::runs::{Run, View};
 use crate::analyse::stats;
 
-/// The largest error with which a replay is believed.
+/// The largest error with which a replay is trusted.
 pub const LARGEST: f64 = 0.05;
 /// The fewest points that can be compared.
 pub const FEWEST_POINTS: usize = 3;
@@ -23,7 +24,7 @@ pub struct RunError {
     pub at_peak: f64,
     /// Mean distance, as a share of the recorded mean.
     pub on_average: f64,
-    /// Points.
+    /// Number of points that were compared.
     pub points: usize,
 }
 
@@ -38,7 +39,7 @@ pub fn of_run(run: &Run) -> Option<RunError> {
     of_points(&points.collect::<Vec<_>>())
 }
 
-/// Of points with what the replay had and what was recorded.
+/// The error of points, each with the replay's value and the recorded value.
 fn of_points(points: &[(f64, f64)]) -> Option<RunError> {
     let recorded: f64 = points.iter().map(|point| point.1).sum();
     if points.len() < FEWEST_POINTS || recorded <= 0.0 {
@@ -73,7 +74,7 @@ pub fn verdict(results: &Results, experiment: &ExperimentRecord) -> Option<Repla
     })
 }
 
-/// Notes the error of each trace in its record.
+/// Stores the error of each trace in its record.
 pub fn note(results: &mut Results) {
     let errors: Vec<_> = results
         .experiments

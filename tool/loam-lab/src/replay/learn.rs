@@ -1,4 +1,4 @@
-//! The first walk: what touched pages the blocks end with, and when most bytes lived.
+//! The first walk. It learns the touched pages of each block, and when most bytes lived.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::measure::Stop;
 /// What the first walk learns.
 pub struct Learned {
     pub touched: touched::Reader,
-    /// Time, stage and pages of what was seen to have grown.
+    /// Time, stage and pages of each block that a look found grown.
     pub grown: Rows,
     pub shares: Shares,
     pub events: u64,
@@ -118,7 +118,7 @@ pub fn learn(
     })
 }
 
-/// The large blocks that live, in the first walk.
+/// The live large blocks of the first walk.
 struct Large {
     writer: touched::Writer,
     grown: RowsWriter,
@@ -131,11 +131,11 @@ struct Large {
     seen: u64,
 }
 
-/// A block of one size.
+/// The part of a block's life in which it has one size.
 struct Stage {
     number: u64,
     size: u64,
-    /// The most pages that somebody saw.
+    /// The most pages that a look found.
     pages: Option<u64>,
 }
 
@@ -183,7 +183,7 @@ impl Large {
         Ok(())
     }
 
-    /// Blocks that live at the trace's end.
+    /// Ends the blocks that live at the trace's end.
     fn end_all(&mut self) {
         for stage in std::mem::take(&mut self.stages).into_values() {
             self.learn(&stage);
@@ -197,7 +197,7 @@ impl Large {
         }
     }
 
-    /// Somebody saw that many pages of the block that lives there.
+    /// A look found this many pages of the block that lives at the address.
     fn saw(&mut self, time: u64, address: u64, pages: u64) -> io::Result<()> {
         let stage = self.at.get(&address).and_then(|id| self.stages.get_mut(id));
         let Some(stage) = stage else {
@@ -214,7 +214,7 @@ impl Large {
     }
 }
 
-/// Bytes that a block counts for: what the replayer can ask for.
+/// The bytes that a block counts: the most that the replayer can ask for.
 pub fn counted(size: u64) -> u64 {
     size.min(MOST_BYTES)
 }

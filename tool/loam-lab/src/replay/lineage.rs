@@ -1,4 +1,4 @@
-//! The events of a process, its ancestors' before their forks included, as blocks begin and end.
+//! The events of a process, with those of its ancestors before the forks, as beginnings and ends of blocks.
 
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind};
@@ -10,15 +10,15 @@ use super::survey::Survey;
 use super::ReplayError;
 use crate::measure::Stop;
 
-/// Events between two looks at whether the user wants to stop.
+/// How many events pass between two checks whether the user wants to stop.
 const LOOK: u64 = 1 << 16;
 
-/// Streams in the order of their lives: each but the last one up to its fork of the next.
+/// The streams in the order of their lives. Each one except the last ends at its fork of the next one.
 pub fn of(survey: &Survey, stream: u32) -> Vec<u32> {
     let mut streams = vec![stream];
     let mut at = stream;
     while let Some(parent) = survey.forked_from(at) {
-        // A trace that names a process its own ancestor has none.
+        // In a damaged trace, a process may be its own ancestor.
         if streams.contains(&parent) {
             break;
         }
@@ -29,10 +29,10 @@ pub fn of(survey: &Survey, stream: u32) -> Vec<u32> {
     streams
 }
 
-/// A child of a fork, as its parent's events tell of it.
+/// The child of a fork, as the parent's events describe it.
 struct Forked {
     stream: u32,
-    /// Nanoseconds, as events have them: whole units of the trace's clock.
+    /// Time of the fork in nanoseconds, in whole units of the trace's clock, as events have it.
     at: u64,
 }
 
@@ -49,44 +49,45 @@ impl Forked {
         }
     }
 
-    /// Whether a fork at that time is the child's: a recorder does not know its stream yet, but its time.
+    /// Whether a fork at that time made this child. The recorder does not know the child's stream at that time, so the
+    /// time identifies it.
     fn is(&self, stream: u32, time: u64) -> bool {
         stream == self.stream || (stream == u32::MAX && time == self.at)
     }
 
-    /// Whether the child was there before this event: a fork by system call is no event.
+    /// Whether the child existed before this event. A fork by system call is not recorded as an event.
     fn is_before(&self, record: &Record) -> bool {
         record.time > self.at
     }
 }
 
-/// Until when a stream's samples are the lineage's: the fork of the next one.
+/// The time up to which a stream's samples belong to the lineage: its fork of the next stream.
 pub fn until(survey: &Survey, streams: &[u32], stream: u32) -> u64 {
     let at = streams.iter().position(|one| *one == stream);
     let next = at.and_then(|at| streams.get(at + 1));
     next.map_or(u64::MAX, |next| Forked::of(survey, *next).at)
 }
 
-/// What a walk tells its visitor.
+/// What a walk hands to its visitor.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// What an event meant.
+    /// The meaning of an event.
     Act(&'a Act),
-    /// The process forked: `thread` of the parent goes on as the child's thread 0, alone.
+    /// The process forked. The parent's `thread` goes on as the child's thread 0; the other threads are gone.
     Forked {
         /// The thread that called `fork`.
         thread: u32,
-        /// Events before it: what blocks of the child know their events by begins here.
+        /// Number of events before the fork. Blocks of the child count their events from here.
         events: u64,
     },
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Walked {
     /// Events.
     pub events: u64,
-    /// What did not fit.
+    /// What did not fit together.
     pub repairs: Repairs,
     /// Events in chunks that can not be read.
     pub missing: u64,
@@ -189,7 +190,7 @@ fn file(path: &Path) -> Result<File, ReplayError> {
     }
 }
 
-/// Fails if the trace can be read only once, or has no end: what needs its events reads it several times.
+/// Fails if the trace can be read only once, or has no end. The callers need its events several times.
 pub fn require_file(path: &Path) -> Result<(), ReplayError> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(ReplayError::NoFile {
@@ -197,7 +198,7 @@ pub fn require_file(path: &Path) -> Result<(), ReplayError> {
             what: "this is a pipe or a device, and a trace is read several times",
             remedy: "write it to a file and name that",
         }),
-        // The reader says what else is wrong.
+        // The reader reports other errors.
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! How long blocks live, in four classes: what a replay needs to keep long-lived blocks apart from the others.
+//! How long blocks live, in four classes. A replay needs them to keep long-lived blocks apart from the other blocks.
 //!
 //! ```text
 //! 0  less than a sixteenth of the recording
@@ -20,7 +20,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The class of a block that ended; `None`: it never did.
+    /// The class of a block that ended at `end`; `None`: it never ended.
     pub fn class(&self, born: u64, end: Option<u64>) -> u8 {
         let Some(end) = end else { return 3 };
         let whole = self.last.saturating_sub(self.first);
@@ -33,7 +33,7 @@ impl Clock {
         }
     }
 
-    /// A class in words, after "blocks that live".
+    /// The class in words, to follow "blocks that live".
     pub fn words(class: u8) -> &'static str {
         match class {
             1 => "for a sixteenth of the recording and more",
@@ -43,7 +43,8 @@ impl Clock {
     }
 }
 
-/// The classes of a process's blocks, in the order in which they were handed out. A resized block is the same one.
+/// The classes of a process's blocks, in the order in which they were handed out. A resized block remains the same
+/// block.
 #[derive(Debug, Clone, Default)]
 pub struct Lives {
     classes: Vec<u8>,
@@ -51,7 +52,7 @@ pub struct Lives {
 }
 
 impl Lives {
-    /// The next block's place; its class is 0 until it is set.
+    /// Adds the next block and returns its place. Its class is 0 until it is set.
     pub fn push(&mut self) -> usize {
         if self.count % 4 == 0 {
             self.classes.push(0);
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(clock.class(1_000, Some(5_000)), 1);
         assert_eq!(clock.class(1_000, Some(17_000)), 2);
         assert_eq!(clock.class(1_000, Some(64_500)), 3);
-        // Young when the program ended.
+        // A block that was young when the program ended.
         assert_eq!(clock.class(64_000, Some(64_500)), 0);
         assert_eq!(clock.class(64_000, None), 3);
     }

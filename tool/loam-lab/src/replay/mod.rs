@@ -1,4 +1,4 @@
-//! From a trace to what the replayer runs. Passes over the file, none of which keeps more than the live blocks:
+//! Makes a replayer's input from a trace, in passes over the file. No pass keeps more than the live blocks:
 //!
 //! ```text
 //! survey    which processes there are, how large, the samples of the one that is chosen, pages of live blocks
@@ -6,10 +6,10 @@
 //! prepare   operations, thread by thread, into the prepared file that native/replayer reads
 //! ```
 //!
-//! `error` compares what a replay on the recorded allocator has resident with what the program had.
+//! `error` compares the resident memory of a replay on the recorded allocator with that of the program.
 //!
-//! A child of `fork` that goes on as the same program has its ancestors' blocks: its replay is theirs up to the fork,
-//! and then its own (`lineage`).
+//! A child of `fork` that goes on as the same program has its ancestors' blocks. Its replay therefore begins with its
+//! ancestors' events up to the fork, and then has its own (`lineage`).
 
 mod error;
 mod learn;
@@ -36,25 +36,25 @@ use thiserror::Error;
 /// Why a trace can not be replayed.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// Not a trace that can be read.
+    /// The file is not a trace, or it can not be read.
     #[error("{path}: {source}")]
     Read {
         /// The trace.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: ReadError,
     },
-    /// What has the name is no file that holds a trace.
+    /// The name does not belong to a file that holds a trace.
     #[error("{path}: {what}; {remedy}")]
     NoFile {
         /// The name.
         path: PathBuf,
         /// What it is.
         what: &'static str,
-        /// What to do.
+        /// What the user can do.
         remedy: &'static str,
     },
-    /// The file can not be opened, or a file of the replay not be written.
+    /// The trace can not be opened, or a file of the replay can not be written.
     #[error("{path}: {source}")]
     Io {
         /// Which file.
@@ -62,26 +62,26 @@ pub enum ReplayError {
         /// Why.
         source: io::Error,
     },
-    /// Nothing happened in it.
+    /// The trace has no events.
     #[error(
         "{0} has no events of a heap: the program called neither malloc nor free, or it has a malloc of its own; \
          `loam check` says which"
     )]
     NoEvents(PathBuf),
-    /// No such process.
+    /// The trace has no such process.
     #[error("{path} has no process {wanted}; it has {known} (`loam trace info` lists them)")]
     NoProcess {
         /// The trace.
         path: PathBuf,
-        /// What was asked for.
+        /// The process that the user asked for.
         wanted: u32,
-        /// What there is.
+        /// The processes of the trace.
         known: String,
     },
     /// The user asked to stop.
     #[error("interrupted while the trace was prepared")]
     Interrupted(u8),
-    /// Touched pages are counted in pages.
+    /// The page sizes differ, and touched memory is counted in pages.
     #[error(
         "{path} was recorded with pages of {recorded} bytes and this machine has pages of {here}: what its blocks \
          touched can not be repeated; replay it on a machine of its kind ({architecture})"
@@ -89,9 +89,9 @@ pub enum ReplayError {
     PageSize {
         /// The trace.
         path: PathBuf,
-        /// Of the recorded machine.
+        /// Page size of the recorded machine.
         recorded: u64,
-        /// Of this one.
+        /// Page size of this machine.
         here: u64,
         /// The recorded machine's.
         architecture: String,

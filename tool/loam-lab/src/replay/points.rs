@@ -1,14 +1,15 @@
-//! The points at which a replay is measured: when the recorder looked at the process, between the same two events.
+//! The points at which a replay is measured. Each lies between the same two events as a look of the recorder at the
+//! process.
 
 use super::lineage;
 use super::survey::Survey;
 
-/// Points at most. Each stops all threads, some milliseconds where much is resident.
+/// The most points. Each point stops all threads, for some milliseconds if much memory is resident.
 const MOST_POINTS: usize = 600;
-/// Of those, points that the trace has no sample for: spread over the events, so that threads stay together and short
-/// programs have a curve.
+/// Of these, the points without a sample in the trace. They are spread over the events, so that threads stay together
+/// and short programs have a curve.
 pub const SPREAD_POINTS: u64 = 100;
-/// Looks at the heap, each of which reads all mappings.
+/// The most looks at the heap. Each of them reads all mappings.
 const MOST_LOOKS: usize = 300;
 
 /// A point.
@@ -20,7 +21,7 @@ pub struct Point {
     pub recorded_heap: Option<u64>,
 }
 
-/// When somebody looked at the process, thinned; the look at the largest heap is kept.
+/// The recorder's looks at the process, thinned. The look at the largest heap is kept.
 pub fn of(survey: &Survey, streams: &[u32]) -> Vec<Point> {
     let samples = streams.iter().flat_map(|stream| {
         let until = lineage::until(survey, streams, *stream);

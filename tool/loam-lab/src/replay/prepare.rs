@@ -1,4 +1,4 @@
-//! The walks that make a prepared file, and what they found on the way.
+//! The walks that make a prepared file, and the figures that they collect.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,15 +19,15 @@ use super::touched;
 use super::ReplayError;
 use crate::measure::Stop;
 
-/// `free`, by its number: how a block goes whose end nobody saw.
+/// The number of `free`, which the replay uses to free a block if the trace lacks its end.
 const FREE_OF_GONE: u8 = 0;
 
 /// What the caller of a replay decides.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wishes<'a> {
-    /// Keep times, so that the program's pauses can be repeated.
+    /// Keeps times, so that the program's pauses can be repeated.
     pub pauses: bool,
-    /// Note how long each block lives, so that long-lived ones can be kept apart.
+    /// How long each block lives, so that long-lived ones can be kept apart.
     pub lives: Option<&'a Lives>,
 }
 
@@ -48,25 +48,25 @@ pub struct Prepared {
     pub threads: u64,
     /// Threads at once.
     pub most_threads: u64,
-    /// Bytes that lived at most.
+    /// The most bytes that lived at once.
     pub peak_live: u64,
     /// Points at which threads meet.
     pub points: usize,
-    /// Of those, points with a recorded size of the heap.
+    /// Points with a recorded size of the heap.
     pub compared: usize,
-    /// Blocks of two pages and more, and of how many somebody saw what they touched.
+    /// Blocks of two pages and more.
     pub large: u64,
-    /// Of how many somebody saw it.
+    /// Of these, blocks for which a look found their touched pages.
     pub large_seen: u64,
     /// Requests that failed when recorded; they are left out.
     pub failed: u64,
-    /// What did not fit in the trace.
+    /// What did not fit together in the trace.
     pub repairs: Repairs,
     /// Events in chunks that can not be read.
     pub missing: u64,
     /// Nanoseconds from the first to the last event.
     pub nanoseconds: u64,
-    /// The first event's, since the recording began.
+    /// Nanoseconds from the beginning of the recording to the first event.
     pub first_time: u64,
 }
 
@@ -130,19 +130,19 @@ pub fn prepare(
 /// A live block in the second walk.
 struct Placed {
     slot: Slot,
-    /// The thread of the replay whose slot it is.
+    /// The thread of the replay that has the slot.
     owner: u32,
     /// Class of its lifetime.
     lifetime: u8,
     /// Its stage, if it is a large block.
     stage: Option<u64>,
-    /// Pages that the replay has touched by now, and those that it touches at the end.
+    /// Pages that the replay has touched so far, and those that it touches when the stage ends.
     pages: u64,
     last: u64,
 }
 
 impl Placed {
-    /// The operation that touches its pages up to so many, if they are more.
+    /// The operation that touches the block's pages up to this number, if that is more than now.
     fn touch(&mut self, pages: u64) -> Option<Operation> {
         if pages <= self.pages {
             return None;
@@ -195,7 +195,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Time since the first event: the recording may have begun long before.
+    /// Time since the first event. The recording may have begun long before.
     fn since(&mut self, time: u64) -> u64 {
         let first = *self.first_time.get_or_insert(time);
         time.saturating_sub(first)
@@ -243,11 +243,11 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Sample points whose time has come.
+    /// Meets at the sample points up to this time.
     fn meet_before(&mut self, time: u64) -> io::Result<()> {
         while let Some(point) = self.points.get(self.next_point).copied() {
             let at = point.time;
-            // An event of the same moment comes first.
+            // An event of the same time comes first.
             if at >= time {
                 break;
             }
@@ -261,7 +261,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// All threads come together, after what was seen of large blocks by then was touched.
+    /// All threads meet. Before that, pages of large blocks that a look had found by then are touched.
     fn meet(&mut self, time: u64, point: Option<Point>) -> io::Result<()> {
         let seen = self.first_time.unwrap_or(0).saturating_add(time);
         while let Some([_, stage, pages]) = self.learned.grown.before(seen.saturating_add(1))? {
@@ -285,7 +285,7 @@ impl Builder<'_> {
     }
 
     fn grow(&mut self, stage: u64, pages: u64) -> io::Result<()> {
-        // It may have ended since, or have another size.
+        // The block may have ended since, or have another size.
         let id = self.stages.get(&stage);
         let Some(placed) = id.and_then(|id| self.blocks.get_mut(id)) else {
             return Ok(());
@@ -355,7 +355,7 @@ impl Builder<'_> {
         self.streams.push(&mut self.program, thread, time, old)
     }
 
-    /// The program touched what it touched: so does the thread that ends the stage.
+    /// Touches the last pages of a stage. The thread that ends the stage does it.
     fn end_stage(&mut self, thread: u32, time: u64, placed: &mut Placed) -> io::Result<()> {
         if let Some(stage) = placed.stage.take() {
             self.stages.remove(&stage);
@@ -366,7 +366,7 @@ impl Builder<'_> {
         }
     }
 
-    /// An operation that hands out a block, and what the program had touched of it when it was looked at first.
+    /// The operation that hands out a block, with the pages that the first look found touched.
     fn operation(
         &mut self,
         kind: Kind,
@@ -396,7 +396,7 @@ impl Builder<'_> {
     }
 
     fn finish(mut self) -> io::Result<Prepared> {
-        // Samples behind the last event still see what is left.
+        // Samples after the last event still see the blocks that are left.
         let end = self
             .points
             .get(self.next_point..)
@@ -445,7 +445,7 @@ impl Builder<'_> {
     }
 }
 
-/// The alignment that the call asked for, as a logarithm.
+/// The alignment that the call requested, as a logarithm.
 fn alignment_log(block: &Block) -> u8 {
     let is_aligned = AllocFamily::is_aligned(block.family);
     if !is_aligned || block.alignment < 2 {

@@ -1,7 +1,8 @@
-//! The prepared file: operations of threads in segments, as `native/replayer/program.h` draws it.
+//! The prepared file. It has the operations of threads in segments, as `native/replayer/program.h` draws it.
 //!
-//! Segments of threads lie one after the other as they fill, each with the offset of its thread's next one. A
-//! segment's own head is written with the operations, the offset when the next one has its place.
+//! Segments of all threads follow each other in the order in which they fill up. Each has the offset of its thread's
+//! next segment. The segment is written with its operations; the offset is filled in when the next segment has its
+//! place.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -9,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 /// The version that the replayer checks.
 pub const VERSION: u64 = 3;
-/// Operations of a segment: 16 KiB.
+/// Operations in a segment, which is 16 KiB long.
 pub const SEGMENT: usize = 1_024;
 /// Bytes before the first segment.
 const HEAD: u64 = 128;
@@ -17,7 +18,7 @@ const HEAD: u64 = 128;
 pub const MOST_BYTES: u64 = (1 << 40) - 1;
 /// All pages of a block are touched.
 pub const ALL_TOUCHED: u64 = (1 << 24) - 1;
-/// No such figure.
+/// The figure is not known.
 pub const UNKNOWN: u64 = u64::MAX;
 
 /// What a thread does.
@@ -30,11 +31,11 @@ pub enum Kind {
     Free = 2,
     /// Resizes; `Old` follows.
     Resize = 3,
-    /// Bytes before a resize.
+    /// The old size of a resize.
     Old = 4,
     /// Starts a thread.
     Start = 5,
-    /// Meets the others.
+    /// Meets the other threads.
     Sample = 6,
     /// Waits for a time.
     Time = 7,
@@ -42,31 +43,31 @@ pub enum Kind {
     End = 8,
     /// Touches pages of a block: from the low half of the second word up to its high half.
     Touch = 9,
-    /// Asks the allocator for memory back.
+    /// Asks the allocator to give memory back.
     Trim = 10,
 }
 
 /// An operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
-    /// What.
+    /// The kind.
     pub kind: Kind,
-    /// By which function, by number.
+    /// The function, by its number.
     pub family: u8,
     /// Logarithm of the alignment; 0: none.
     pub alignment_log: u8,
-    /// Class of the block's lifetime (`lives`); 0 where nobody asked.
+    /// Class of the block's lifetime (`lives`); 0 if not requested.
     pub lifetime: u8,
-    /// Use of the slot.
+    /// How often the slot was used.
     pub generation: u16,
     /// Slot, thread or sample.
     pub slot: u32,
-    /// Bytes and touched pages, or a time.
+    /// Bytes and touched pages; or a time.
     pub word1: u64,
 }
 
 impl Operation {
-    /// One with nothing but its kind.
+    /// An operation without further figures.
     pub fn of(kind: Kind, slot: u32, word1: u64) -> Operation {
         Operation {
             kind,
@@ -104,9 +105,9 @@ pub struct SamplePoint {
     pub live_bytes: u64,
     /// Blocks that live.
     pub live_blocks: u64,
-    /// Resident bytes of the heap then.
+    /// Resident bytes of the heap in the recording.
     pub recorded_heap: Option<u64>,
-    /// Whether the replay looks at its heap.
+    /// Whether the replay looks at its heap here.
     pub looks: bool,
     /// Threads that meet.
     pub participants: u64,
@@ -114,7 +115,7 @@ pub struct SamplePoint {
     pub ended: u64,
 }
 
-/// A thread's operations that are not written yet, and where its last segment's link lies.
+/// A thread's operations that are not written yet, and the place of its last segment's link.
 #[derive(Debug)]
 pub struct Stream {
     thread: u32,
@@ -149,7 +150,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Begins.
+    /// Begins the file.
     pub fn new(file: File) -> io::Result<Program> {
         let mut out = BufWriter::with_capacity(1 << 18, file);
         out.write_all(&[0; HEAD as usize])?;
@@ -162,7 +163,7 @@ impl Program {
         })
     }
 
-    /// A new thread.
+    /// Adds a thread.
     pub fn thread(&mut self) -> Stream {
         self.firsts.push(0);
         Stream {
@@ -177,7 +178,7 @@ impl Program {
         self.firsts.len() as u64
     }
 
-    /// The thread's next operation.
+    /// Adds the thread's next operation.
     pub fn push(&mut self, stream: &mut Stream, operation: Operation) -> io::Result<()> {
         stream.buffer.extend_from_slice(&operation.bytes());
         self.operations += 1;
@@ -187,7 +188,7 @@ impl Program {
         Ok(())
     }
 
-    /// Writes what the thread has.
+    /// Writes the thread's operations.
     pub fn flush(&mut self, stream: &mut Stream) -> io::Result<()> {
         if stream.buffer.is_empty() {
             return Ok(());
@@ -211,7 +212,7 @@ impl Program {
         Ok(())
     }
 
-    /// A point at which threads meet; its number.
+    /// Adds a point at which threads meet, and returns its number.
     pub fn sample(&mut self, point: SamplePoint) -> u32 {
         self.samples.push(point);
         self.samples.len() as u32 - 1
@@ -222,7 +223,7 @@ impl Program {
         &self.samples
     }
 
-    /// Writes the tables and the head; the bytes of the file.
+    /// Writes the tables and the head. Returns the bytes of the file.
     pub fn finish(mut self, totals: &Totals) -> io::Result<u64> {
         let samples_at = self.at;
         for point in &self.samples {

@@ -1,18 +1,18 @@
-//! Numbers for live blocks: a place in the replayer's table. A place is used again by the thread that had it, and
-//! only after many others, so that a reuse seldom makes a thread wait for the free of another one.
+//! Numbers for live blocks: each is a place in the replayer's table. The thread that had a place uses it again,
+//! but only after many other places. A reuse therefore seldom makes a thread wait for the free of another thread.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Places of a thread that rest before the first of them is used again. Chosen: more blocks than a thread hands to
-/// another one at a time; each costs eight bytes of the replayer's table.
+/// The number of free places that a thread keeps before it uses the first of them again. Chosen: more blocks than a
+/// thread hands to another one at a time; each place costs eight bytes of the replayer's table.
 const RESTING: usize = 256;
 
-/// A place and how often it was used before, modulo 2^16.
+/// A place, and how often it was used before, modulo 2^16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// The place.
     pub number: u32,
-    /// Its use.
+    /// How often it was used before.
     pub generation: u16,
 }
 
@@ -30,7 +30,7 @@ impl Slot {
 #[derive(Debug, Default)]
 pub struct Slots {
     resting: HashMap<u32, VecDeque<Slot>>,
-    /// Those of threads that have ended.
+    /// Places of threads that have ended.
     left: VecDeque<Slot>,
     count: u32,
 }
@@ -53,7 +53,7 @@ impl Slots {
         })
     }
 
-    /// The block of `thread` that was there has ended.
+    /// Returns the place of a block of `thread` that has ended.
     pub fn give(&mut self, thread: u32, slot: Slot) {
         let next = slot.next();
         match self.resting.get_mut(&thread) {
@@ -62,13 +62,13 @@ impl Slots {
         }
     }
 
-    /// The thread has ended; its places are anyone's.
+    /// The thread has ended: any thread may take its places.
     pub fn end_thread(&mut self, thread: u32) {
         self.left
             .extend(self.resting.remove(&thread).into_iter().flatten());
     }
 
-    /// Places in all.
+    /// The number of all places.
     pub fn count(&self) -> u64 {
         self.count.into()
     }

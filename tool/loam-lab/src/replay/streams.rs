@@ -1,12 +1,12 @@
-//! The threads of a trace become those of the replay: numbered by their start, the first one being the replay's main
-//! thread.
+//! Maps the threads of a trace to those of the replay. They are numbered by their start; the first one is the replay's
+//! main thread.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use super::program::{Kind, Operation, Program, Stream};
 
-/// A pause that is shorter than this is the thread's own work.
+/// A pause that is shorter than this counts as the thread's own work.
 const WORTH_A_PAUSE: u64 = 50_000;
 
 /// A thread of the replay.
@@ -22,9 +22,9 @@ pub struct Thread {
 #[derive(Debug)]
 pub struct Streams {
     live: BTreeMap<u32, Thread>,
-    /// The first thread, once it has ended: it stays, since others may be started or meet.
+    /// The first thread after its end. The replay keeps it, since it may have to start other threads or meet them.
     main: Option<Thread>,
-    /// Which thread of the trace acted last.
+    /// The thread of the trace that acted last.
     last: Option<u32>,
     pauses: bool,
     most: u64,
@@ -32,7 +32,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// No thread yet.
+    /// No threads yet.
     pub fn new(pauses: bool) -> Streams {
         Streams {
             live: BTreeMap::new(),
@@ -44,12 +44,12 @@ impl Streams {
         }
     }
 
-    /// The most that lived at once.
+    /// The most threads that lived at once.
     pub fn most(&self) -> u64 {
         self.most
     }
 
-    /// Threads that have ended; the first one never does.
+    /// Threads that have ended. The first one never counts.
     pub fn ended(&self) -> u64 {
         self.ended
     }
@@ -59,8 +59,8 @@ impl Streams {
         self.live.len() as u64 + u64::from(self.main.is_some())
     }
 
-    /// The thread, which begins now if it did not before. Whoever acted last starts it: a program makes a thread by a
-    /// call that allocates.
+    /// The thread's number. If the thread is new, it begins now: the thread that acted last starts it, because a
+    /// program makes a thread by a call that allocates.
     pub fn get(&mut self, program: &mut Program, thread: u32, time: u64) -> io::Result<u32> {
         if !self.live.contains_key(&thread) {
             let number = program.threads() as u32;
@@ -86,7 +86,7 @@ impl Streams {
         Ok(self.live[&thread].number)
     }
 
-    /// The thread's next operation.
+    /// Adds the thread's next operation.
     pub fn push(
         &mut self,
         program: &mut Program,
@@ -102,7 +102,7 @@ impl Streams {
         program.push(&mut thread.stream, operation)
     }
 
-    /// An operation just before all threads meet, which any of them may do.
+    /// Adds an operation just before all threads meet. Any thread may perform it.
     pub fn push_to_any(&mut self, program: &mut Program, operation: Operation) -> io::Result<()> {
         let first = self.main.as_mut().or(self.live.values_mut().next());
         match first {
@@ -111,7 +111,7 @@ impl Streams {
         }
     }
 
-    /// The thread ends; its number in the replay, if it lived.
+    /// Ends the thread. Returns its number in the replay, if it lived.
     pub fn end(&mut self, program: &mut Program, thread: u32) -> io::Result<Option<u32>> {
         let Some(mut ended) = self.live.remove(&thread) else {
             return Ok(None);
@@ -127,7 +127,7 @@ impl Streams {
         Ok(Some(number))
     }
 
-    /// The process forked: `thread` goes on as thread 0, all others are gone. Returns the numbers of those.
+    /// The process forked: `thread` goes on as thread 0, and the other threads are gone. Returns the numbers of those.
     pub fn forked(&mut self, program: &mut Program, thread: u32) -> io::Result<Vec<u32>> {
         let mut gone = Vec::new();
         let others: Vec<u32> = self
@@ -158,7 +158,7 @@ impl Streams {
         Ok(())
     }
 
-    /// The trace has ended, and so do all threads.
+    /// Ends all threads at the end of the trace.
     pub fn finish(mut self, program: &mut Program) -> io::Result<()> {
         for thread in self.live.values_mut().chain(self.main.as_mut()) {
             program.push(&mut thread.stream, Operation::of(Kind::End, 0, 0))?;

@@ -1,4 +1,4 @@
-//! The first look at a trace: its processes, how many events each has, what is damaged.
+//! The first look at a trace. It finds its processes, how many events each has, and what is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,13 +8,14 @@ use loam_format::words;
 
 use super::{lineage, ReplayError};
 
-/// Samples that are kept of a process; of more every second one goes, and the largest stays.
+/// The most samples that are kept of a process. If there are more, every second one is dropped; the largest is always
+/// kept.
 const MOST_SAMPLES: usize = 2_000;
 
 /// A process of a trace.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessSurvey {
-    /// What it is.
+    /// Its description in the trace.
     pub process: Process,
     /// How it ended, if the trace says.
     pub end: Option<End>,
@@ -26,9 +27,9 @@ pub struct ProcessSurvey {
     pub threads: u64,
     /// Times of its first and last event, in nanoseconds.
     pub first_time: u64,
-    /// The last.
+    /// Time of the last event.
     pub last_time: u64,
-    /// How it looked meanwhile, thinned.
+    /// Samples of the process, thinned.
     pub samples: Vec<Sample>,
     /// How many samples it has.
     pub sample_count: u64,
@@ -52,13 +53,13 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// The stream that this one was forked from and still is the same program.
+    /// The stream that this one was forked from, if both are the same program.
     pub fn forked_from(&self, stream: u32) -> Option<u32> {
         let process = &self.processes.get(&stream)?.process;
         (process.how == How::Fork).then_some(process.parent)?
     }
 
-    /// The stream to look at: the one that was asked for by stream number, else the one with most events.
+    /// The stream to look at: the requested number, else the stream with the most events.
     pub fn choose(&self, wanted: Option<u32>) -> Result<u32, ReplayError> {
         match wanted {
             Some(wanted) if self.processes.contains_key(&wanted) => Ok(wanted),
@@ -146,7 +147,7 @@ fn add(process: &mut ProcessSurvey, sample: Sample) {
     if process.samples.len() <= MOST_SAMPLES {
         return;
     }
-    // Those in which somebody told the heap apart are rarer and stay longer; the largest stays always.
+    // Samples with the heap's own memory are rarer and are dropped last. The largest is always kept.
     let weight = |sample: &Sample| (sample.resident_heap, sample.resident_anonymous);
     let peak = process
         .samples

@@ -1,18 +1,18 @@
-//! How many pages of each large block were resident, and when. The recorder sees a block while it lives (`Touch`) and just
-//! before its end; the replay needs the first of these at its beginning: a first walk writes first and last into a side
-//! file by number of the block's *stage* (its beginning, each resize), a second walk reads that from start to end. What
-//! grew between two looks is a row of another file, in the order of time.
+//! How many pages of each large block were resident, and when. The recorder sees a block while it lives (`Touch`) and
+//! just before its end. The replay needs the first of these figures at the block's beginning. So a first walk writes
+//! the first and last figures into a side file, by number of the block's *stage* (its beginning, each resize). A second
+//! walk reads that file from start to end. Growth between two looks is a row of another file, in the order of time.
 //!
-//! Where nobody looked, the share of pages that blocks of like size had is taken, else all.
+//! If no look saw a block, the replay uses the share of pages of blocks of like size, else all pages.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
-/// Shares are told apart by doublings of the size.
+/// Shares are kept for each doubling of the size.
 const CLASSES: usize = 64;
-/// Entries of a page of the cache in front of the side file: stages end mostly near where they began.
+/// Entries in a page of the cache before the side file. Most stages end near where they began.
 const PAGE: u64 = 1 << 14;
 /// Pages of that cache.
 const PAGES: usize = 64;
@@ -55,19 +55,19 @@ pub struct Writer {
 
 #[derive(Debug)]
 struct Page {
-    /// First and last, each one more than it says.
+    /// The first and last figures, each stored as one more than its value.
     values: Vec<(u32, u32)>,
     used: u64,
 }
 
-/// What is known of shares.
+/// The known shares of touched pages.
 #[derive(Debug, Clone)]
 pub struct Shares {
     known: [(u64, u64); CLASSES],
 }
 
 impl Writer {
-    /// Begins.
+    /// Begins the file.
     pub fn new(file: File, page_bytes: u64) -> Writer {
         Writer {
             file,
@@ -79,25 +79,25 @@ impl Writer {
         }
     }
 
-    /// A large block's next stage.
+    /// Begins a large block's next stage.
     pub fn begin(&mut self) -> u64 {
         self.stages += 1;
         self.stages - 1
     }
 
-    /// The stage begins with so many pages: somebody saw them, and nobody had looked before.
+    /// The first look at the stage found this many pages.
     pub fn first(&mut self, stage: u64, pages: u64) -> io::Result<()> {
         self.page(stage / PAGE)?.values[(stage % PAGE) as usize].0 = entry(pages);
         Ok(())
     }
 
-    /// It has more at its end than anybody had seen.
+    /// The last look found more pages than any look before.
     pub fn last(&mut self, stage: u64, pages: u64) -> io::Result<()> {
         self.page(stage / PAGE)?.values[(stage % PAGE) as usize].1 = entry(pages);
         Ok(())
     }
 
-    /// What a block of this size was seen to have at most.
+    /// Records the most pages that a look found of a block of this size.
     pub fn learn(&mut self, size: u64, pages: u64) {
         let share = &mut self.known[class(size)];
         share.0 += pages;
@@ -143,14 +143,14 @@ impl Writer {
         self.file.write_all_at(&bytes, number * PAGE * ENTRY as u64)
     }
 
-    /// The side file from its start, and the shares.
+    /// Returns the side file, to be read from its start, and the shares.
     pub fn finish(mut self) -> io::Result<(Reader, Shares)> {
         let numbers: Vec<u64> = self.cache.keys().copied().collect();
         for number in numbers {
             self.evict(number)?;
         }
         self.file.flush()?;
-        // Stages that nobody saw are holes of the file, or lie behind its end.
+        // Stages without a look are holes of the file, or lie behind its end.
         self.file.set_len(self.stages * ENTRY as u64)?;
         self.file.seek(SeekFrom::Start(0))?;
         let reader = Reader {
@@ -167,7 +167,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Pages of the next stage at its beginning and at its end; none: nobody looked, nobody saw more.
+    /// Pages of the next stage at its beginning and at its end. None: no look saw it; at the end also if no look found
+    /// more.
     pub fn next(&mut self) -> io::Result<(Option<u64>, Option<u64>)> {
         let mut bytes = [0; ENTRY];
         self.input.read_exact(&mut bytes)?;
@@ -178,7 +179,7 @@ impl Reader {
 }
 
 impl Shares {
-    /// Pages of a block of this size of which nobody knows.
+    /// The estimated pages of a block that no look saw.
     pub fn guess(&self, size: u64, page_bytes: u64) -> u64 {
         let all = pages(size, page_bytes);
         let own = self.known[class(size)];
@@ -199,7 +200,7 @@ fn class(size: u64) -> usize {
     (63 - size.max(1).leading_zeros()) as usize
 }
 
-/// Rows of a time and two numbers, in the order of their times: a file that is written and then read.
+/// Rows of a time and two numbers, in the order of time. The file is first written and then read.
 #[derive(Debug)]
 pub struct RowsWriter(BufWriter<File>);
 
@@ -211,18 +212,18 @@ pub struct Rows {
 }
 
 impl RowsWriter {
-    /// Begins, in an empty file.
+    /// Begins, with an empty file.
     pub fn new(file: File) -> RowsWriter {
         RowsWriter(BufWriter::with_capacity(1 << 16, file))
     }
 
-    /// A row. Times do not go back.
+    /// Adds a row. Times must not decrease.
     pub fn write(&mut self, row: [u64; 3]) -> io::Result<()> {
         row.iter()
             .try_for_each(|word| self.0.write_all(&word.to_le_bytes()))
     }
 
-    /// From its start.
+    /// Returns the rows, to be read from the start.
     pub fn finish(self) -> io::Result<Rows> {
         let mut file = self.0.into_inner().map_err(io::Error::from)?;
         file.seek(SeekFrom::Start(0))?;
@@ -276,7 +277,7 @@ mod tests {
         for stage in 0..count {
             assert_eq!(writer.begin(), stage);
         }
-        // Far apart, so that pages of the cache come and go.
+        // The stages are far apart, so that the cache replaces its pages.
         for stage in (0..count).step_by(1_000) {
             writer.first(stage, stage % 100).unwrap();
             writer.learn(100 * 4_096, stage % 100);

@@ -1,4 +1,4 @@
-//! The blocks of a process as rows: each with its beginning and its end.
+//! The blocks of a process as rows. Each row has the block's beginning and end.
 
 use loam_format::trace::{Action, Block, FreeFamily};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::Never;
 use crate::replay::lineage::{self, Step};
 use crate::replay::{ReplayError, Survey};
 
-/// A block's life. A resize ends a row and begins another one of the same number.
+/// A block's life. A resize ends a row and begins another one with the same number.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Life {
     /// Its number.
@@ -16,21 +16,21 @@ pub struct Life {
     pub address: u64,
     /// Bytes asked for.
     pub size: u64,
-    /// As asked for; 0: none.
+    /// The requested alignment; 0: none.
     pub alignment: u64,
-    /// By which function.
+    /// The function that allocated it.
     pub family: &'static str,
-    /// By which thread.
+    /// The thread that allocated it.
     pub thread: u32,
     /// When it was handed out, in nanoseconds.
     pub begin: u64,
     /// When it ended; none: it lived to the end.
     pub end: Option<u64>,
-    /// By which function; `resize`, or `lost` where nobody saw it.
+    /// The function that ended it; `resize`, or `lost` if the trace lacks its end.
     pub ended_by: Option<&'static str>,
-    /// By which thread.
+    /// The thread that ended it.
     pub end_thread: Option<u32>,
-    /// Its resident pages, where somebody looked.
+    /// Its resident pages, if a look found them.
     pub touched_pages: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Life {
     }
 }
 
-/// Hands out each life when it ends, and at last those of the blocks that live.
+/// Hands out each life when it ends. The blocks that still live come last.
 pub fn each(
     survey: &Survey,
     stream: u32,
@@ -81,7 +81,7 @@ pub fn each(
             } => (before, "resize", *touched),
             _ => return Ok(()),
         };
-        // A resize's second life began when it was resized, which the block itself does not say.
+        // After a resize, a life begins at the resize. The block itself has only its first beginning.
         let began = live
             .remove(&block.id)
             .map_or(block.born, |known| known.born);

@@ -1,4 +1,4 @@
-//! What is wrong with a trace: what of it can not be read, and what of its events does not fit.
+//! What is wrong with a trace: unreadable parts, and events that do not fit together.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,14 +10,14 @@ use loam_format::trace::{Batch, Ended, How, Item, Ordered, Repairs, Wanted};
 use crate::replay::lineage;
 use crate::replay::ReplayError;
 
-/// What was found in a process.
+/// What was found about a process.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ProcessFindings {
     /// Events that were read.
     pub events: u64,
-    /// Events that its end says were written; none: it has no end.
+    /// Events that were written, according to the end of the process's stream; none: the trace lacks the end.
     pub written: Option<u64>,
-    /// What did not fit. A forked child's frees of blocks from before its fork are not counted.
+    /// What did not fit together. If a forked child frees blocks from before its fork, this does not count.
     pub repairs: Repairs,
     /// How it ended, if the trace says.
     pub ended: Option<Ended>,
@@ -34,13 +34,13 @@ pub struct Findings {
     pub events: u64,
     /// Chunks that could not be read.
     pub damaged_chunks: u64,
-    /// What is wrong with the first of them.
+    /// The first damages, in words.
     pub damage: Vec<String>,
-    /// Events in chunks that could not be read, as far as later events tell.
+    /// Events in chunks that could not be read, as far as later events show the number.
     pub missing_events: u64,
-    /// By number of the process.
+    /// The processes, by number.
     pub processes: BTreeMap<u32, ProcessFindings>,
-    /// What is wrong, in sentences; empty: nothing.
+    /// What is wrong, in sentences; empty: nothing is wrong.
     pub wrong: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ pub fn of(path: &Path) -> Result<Findings, ReplayError> {
                         process.written = Some(end.events);
                         process.ended = Some(end.ended);
                         process.reason = end.reason;
-                        // Nothing of it comes any more: its live blocks need no memory.
+                        // The process has no further events, so its live blocks need no memory.
                         if let Some(mut done) = ordered.remove(&stream) {
                             done.finish(&mut acts);
                             acts.clear();

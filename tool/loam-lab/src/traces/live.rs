@@ -1,4 +1,4 @@
-//! Live bytes over time: what a chart needs of them.
+//! Live bytes over time, for a chart.
 
 use loam_format::trace::Action;
 
@@ -11,13 +11,13 @@ use crate::replay::{ReplayError, Survey};
 pub struct LivePoint {
     /// Nanoseconds since the recording began.
     pub time: u64,
-    /// Requested and not freed.
+    /// Bytes that were requested and not freed.
     pub bytes: u64,
     /// Allocations, frees and resizes since the point before.
     pub calls: u64,
 }
 
-/// A point for each of at most so many spans of time in which something happened, and for the largest of each.
+/// At most `spans` spans of time with calls: one point for each, and one for the largest value of each.
 pub fn of(survey: &Survey, stream: u32, spans: u64) -> Result<Vec<LivePoint>, ReplayError> {
     let process = survey.processes.get(&stream);
     let (first, last) = process.map_or((0, 0), |one| (one.first_time, one.last_time));
@@ -52,7 +52,7 @@ pub fn of(survey: &Survey, stream: u32, spans: u64) -> Result<Vec<LivePoint>, Re
     Ok(points)
 }
 
-/// The largest of a span, if it is not the last one, and the last one.
+/// Adds the largest point of a span, unless it is the last one, and the last point.
 fn add(points: &mut Vec<LivePoint>, largest: LivePoint, last: LivePoint) {
     if last.calls == 0 {
         return;

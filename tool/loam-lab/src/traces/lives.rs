@@ -1,5 +1,5 @@
-//! How long the blocks of a process live: by call site where the trace has the stack of every block, else each block
-//! for itself.
+//! How long the blocks of a process live. Blocks are classified by call site if the trace has the stack of every
+//! block, else each by itself.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ use crate::replay::lineage::{self, Step};
 use crate::replay::lives::{Clock, Lives, CLASSES};
 use crate::replay::{ReplayError, Survey};
 
-/// Up to so many bytes between two chosen blocks every block of 16 bytes and more is chosen (all but one in ten
-/// million).
+/// If the average distance between chosen blocks is at most this many bytes, every block of 16 bytes and more is
+/// chosen (all but one in ten million).
 const EVERY_BLOCK: u64 = 1;
 
 /// What a walk found.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// By block.
+    /// The classes of the blocks.
     pub lives: Lives,
-    /// Whether all blocks of a call site have the class that most of the site's bytes have.
+    /// Whether each block has the class of its call site: the class of most of the site's bytes.
     pub is_by_site: bool,
     /// Share of the requested bytes in blocks of each class.
     pub shares: [f64; CLASSES],
@@ -35,7 +35,7 @@ pub fn clock(survey: &Survey, streams: &[u32]) -> Clock {
     }
 }
 
-/// A live block: its number, when it was handed out, most bytes that it had, its call site.
+/// A live block: its number, when it was handed out, its largest size, and its call site.
 struct Live {
     number: usize,
     born: u64,
@@ -107,7 +107,7 @@ impl Walk {
     }
 }
 
-/// The longest class that half of the bytes reach.
+/// The longest class that at least half of the bytes reach.
 fn middle(bytes: &[u64; CLASSES]) -> u8 {
     let all: u64 = bytes.iter().sum();
     let mut reach = 0;

@@ -1,4 +1,4 @@
-//! The moments that a process named.
+//! The moments that a process marked with a name.
 
 use loam_format::trace::{Item, Mark};
 

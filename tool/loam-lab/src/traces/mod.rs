@@ -1,7 +1,18 @@
-//! What is in a trace: figures of a process (`summary`), what is wrong with the file (`findings`), its blocks as rows
-//! (`blocks`), live bytes over time (`live`) and at each look (`samples`), the program's own marks (`marks`), whose memory
-//! it is (`stacks`), how long they live (`lives`), what of their sizes stands out (`shapes`). Each is one walk; memory is
-//! that of the live blocks.
+//! The contents of a trace.
+//!
+//! ```text
+//! summary    figures of a process
+//! findings   what is wrong with the file
+//! blocks     the blocks as rows
+//! live       live bytes over time
+//! samples    live bytes at each look
+//! marks      the program's own marks
+//! stacks     the call stacks of sampled blocks
+//! lives      how long blocks live
+//! shapes     what is unusual in the sizes of blocks
+//! ```
+//!
+//! Each of them is one walk and needs memory for the live blocks only.
 
 pub mod blocks;
 pub mod findings;
@@ -15,7 +26,7 @@ pub mod summary;
 
 use crate::measure::Stop;
 
-/// Nobody asks to stop: signals end the process at once.
+/// Never asks to stop: signals end the process at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Never;
 

@@ -1,4 +1,4 @@
-//! The looks at a process from outside, each with what lived at that moment.
+//! The looks at a process from outside, each with the bytes that lived at that moment.
 
 use loam_format::trace::{Action, Item, Sample, Wanted};
 

@@ -1,5 +1,5 @@
-//! What of a program's requests stands out: the exact sizes that hold the peak, blocks that grow by moving, and how
-//! requests of each doubling of size compare with what stays of them.
+//! What is unusual in a program's requests: the exact sizes that hold the peak, blocks that grow by moving, and for
+//! each doubling of size the ratio of requests to the blocks that stay.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use super::Never;
 use crate::replay::lineage::{self, Step};
 use crate::replay::{ReplayError, Survey};
 
-/// Exact sizes that are kept: those with most bytes at the peak.
+/// How many exact sizes are kept: those with the most bytes at the peak.
 const SIZES: usize = 64;
-/// Doublings of size, from one byte.
+/// Number of doublings of size, from one byte on.
 pub const DOUBLINGS: usize = 48;
 
 /// Blocks of one size that lived at the peak.
@@ -29,30 +29,30 @@ pub struct PeakSize {
 pub struct Doubling {
     /// Blocks handed out, resizes not counted.
     pub requests: u64,
-    /// Of those, blocks that were freed before the end.
+    /// Of these, blocks that were freed before the end.
     pub freed: u64,
     /// Bytes that lived at the peak.
     pub peak_bytes: u64,
-    /// Blocks that lived then.
+    /// Blocks that lived at the peak.
     pub peak_blocks: u64,
 }
 
-/// What stands out.
+/// What is unusual in the requests.
 #[derive(Debug, Clone, Serialize)]
 pub struct Shapes {
     /// Bytes that lived at the peak.
     pub peak_bytes: u64,
-    /// Sizes with most bytes at the peak first.
+    /// Exact sizes, those with the most bytes at the peak first.
     pub sizes: Vec<PeakSize>,
     /// Allocations and resizes.
     pub requests: u64,
     /// Resizes to a larger size that moved the block.
     pub moved: u64,
-    /// Bytes that those copied.
+    /// Bytes that these resizes copied.
     pub copied: u64,
-    /// Bytes that those ended with.
+    /// Bytes of the blocks after these resizes.
     pub grown: u64,
-    /// By doubling of size.
+    /// Requests by doubling of size.
     pub doublings: Vec<Doubling>,
 }
 
@@ -75,7 +75,7 @@ pub fn doubling(size: u64) -> usize {
     (64 - size.saturating_sub(1).leading_zeros() as usize).min(DOUBLINGS - 1)
 }
 
-/// Live blocks by size, and what changed since the peak.
+/// Live blocks by size, and the changes since the peak.
 #[derive(Debug, Default)]
 struct Sizes {
     live: HashMap<u64, i64>,
@@ -126,7 +126,7 @@ impl Sizes {
     }
 }
 
-/// Walks through a process.
+/// Walks through the events of a process.
 pub fn of(survey: &Survey, stream: u32) -> Result<Shapes, ReplayError> {
     let streams = lineage::of(survey, stream);
     let mut shapes = Shapes::default();

@@ -1,8 +1,8 @@
-//! Whose memory it is: the stacks of a trace's sampled blocks, what they handed out, and what of that lived at the
-//! peak.
+//! The call stacks of a trace's sampled blocks: the bytes that each stack handed out, and those of them that lived at
+//! the peak.
 //!
 //! A block of `s` bytes was chosen with probability `p = 1 - exp(-s/m)` and stands for `1/p` blocks and `s/p` bytes.
-//! Such a sum is free of bias, and its variance is estimated by the sum of `(s/p)^2 (1 - p)`.
+//! Such a sum has no bias, and its variance is estimated by the sum of `(s/p)^2 (1 - p)`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +18,7 @@ use crate::replay::{ReplayError, Survey};
 /// An estimate from chosen blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Chosen blocks.
+    /// Number of chosen blocks.
     pub samples: u64,
     /// Blocks that they stand for.
     pub blocks: f64,
@@ -48,8 +48,8 @@ impl Estimate {
         }
     }
 
-    /// Twice the standard error of the bytes: the true ones are within that in some 95 of 100 cases, where there are
-    /// more than a few samples.
+    /// Twice the standard error of the bytes. With more than a few samples, the true value lies within that distance
+    /// in some 95 of 100 cases.
     pub fn error(&self) -> f64 {
         2.0 * self.variance.max(0.0).sqrt()
     }
@@ -58,22 +58,22 @@ impl Estimate {
 /// A frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Place {
-    /// Its module, by its place in `Stacks::modules`.
+    /// Its module: an index of `Stacks::modules`.
     pub module: Option<usize>,
-    /// In the module's file, or in memory.
+    /// The address: in the module's file, or in memory if there is no module.
     pub address: u64,
 }
 
-/// A stack and what it handed out.
+/// A stack, and the blocks that it handed out.
 #[derive(Debug, Clone, Serialize)]
 pub struct Site {
     /// The frames, the innermost first; empty: not known.
     pub frames: Vec<Place>,
     /// Whether frames further out are missing.
     pub is_cut: bool,
-    /// Handed out.
+    /// All blocks that it handed out.
     pub allocated: Estimate,
-    /// Of that, what lived at the moment when most bytes lived.
+    /// Of these, the blocks that lived when most bytes lived.
     pub peak: Estimate,
     /// Bytes by how long they lived (`replay::lives`).
     pub lives: [f64; CLASSES],
@@ -82,22 +82,22 @@ pub struct Site {
 /// The stacks of a process.
 #[derive(Debug, Default)]
 pub struct Stacks {
-    /// Bytes between two chosen blocks, on average.
+    /// Average bytes between two chosen blocks.
     pub mean: u64,
     /// Files that frames lie in.
     pub modules: Vec<Module>,
-    /// Those with most bytes at the peak first.
+    /// The stacks, those with the most bytes at the peak first.
     pub sites: Vec<Site>,
 }
 
-/// A stack: place of its stream in the lineage, innermost frame, whether frames further out are missing.
+/// A stack: index of its stream in the lineage, innermost frame, whether frames further out are missing.
 pub(crate) type Key = (usize, Option<u64>, bool);
 
 #[derive(Debug, Default)]
 struct Figures {
     allocated: Estimate,
     live: Estimate,
-    /// What changed since the peak.
+    /// Changes since the peak.
     since: Estimate,
     lives: [f64; CLASSES],
 }
@@ -105,19 +105,19 @@ struct Figures {
 /// The stacks of a trace's blocks, as the file has them.
 #[derive(Debug)]
 pub(crate) struct Read {
-    /// Bytes between two chosen blocks, on average.
+    /// Average bytes between two chosen blocks.
     pub mean: u64,
     /// Files that frames lie in, of all streams.
     pub modules: Vec<Module>,
-    /// Where the modules of each stream begin.
+    /// The index of each stream's first module.
     first: Vec<usize>,
     frames: HashMap<(usize, u64), Frame>,
-    /// By place of the stream in the lineage, and number of the event.
+    /// By index of the stream in the lineage, and number of the event.
     stacks: HashMap<(usize, u64), (Option<u64>, bool)>,
 }
 
 impl Read {
-    /// Reads them; `None` where the trace has none.
+    /// Reads the stacks; `None` if the trace has none.
     pub fn of(survey: &Survey, streams: &[u32]) -> Result<Option<Read>, ReplayError> {
         let mut read = Read {
             mean: survey.header.stack_bytes,
@@ -158,14 +158,14 @@ impl Read {
         Ok(Some(read))
     }
 
-    /// A block's stack, if it was chosen. `begins`: where the events of each stream begin in the walk's count.
+    /// The stack of a chosen block. `begins`: where the events of each stream begin in the walk's count.
     pub fn stack(&self, block: &Block, begins: &[u64]) -> Option<Key> {
         let place = begins.iter().rposition(|begin| *begin <= block.event)?;
         let (frame, is_cut) = self.stacks.get(&(place, block.event - begins[place]))?;
         Some((place, *frame, *is_cut))
     }
 
-    /// Frames from the innermost outwards. A frame that a damaged chunk had ends the stack.
+    /// Frames from the innermost outwards. The stack ends where a frame lies in a damaged chunk.
     pub fn places(&self, (place, frame, _): Key) -> Vec<Place> {
         let mut places = Vec::new();
         let mut next = frame;
@@ -177,7 +177,7 @@ impl Read {
                     .filter(|at| *at < self.modules.len()),
                 address: frame.address.unwrap_or(0),
             });
-            // A caller comes before its callee, so a trace can not lead in circles.
+            // A caller has a smaller number than its callee, so a trace can not contain cycles.
             next = frame.caller.filter(|caller| Some(*caller) < frame.number);
         }
         places
@@ -189,21 +189,21 @@ impl Read {
 pub struct Change {
     /// When, in nanoseconds.
     pub time: u64,
-    /// Whose it is: a place in `Stacks::sites`.
+    /// Its stack: an index of `Stacks::sites`.
     pub site: usize,
-    /// Where it lies.
+    /// Its address.
     pub address: u64,
-    /// The bytes that it stands for; negative: it ended.
+    /// The bytes that it stands for; negative if the block ended.
     pub bytes: f64,
 }
 
-/// Reads them; `None` where the trace has none.
+/// Reads the stacks; `None` if the trace has none.
 pub fn of(survey: &Survey, stream: u32) -> Result<Option<Stacks>, ReplayError> {
     let known = sites(survey, stream)?;
     Ok(known.map(|(stacks, _, _)| stacks))
 }
 
-/// The same with each change of a sampled block, in the order of time.
+/// The same, with each change of a sampled block, in the order of time.
 pub fn with_changes(
     survey: &Survey,
     stream: u32,
@@ -305,7 +305,7 @@ fn count(
                 figures.entry(key).or_default().since = Estimate::default();
             }
         }
-        // Many changes of few stacks.
+        // Changes are many and stacks are few.
         if changed.len() > 1 << 16 {
             changed.sort_unstable();
             changed.dedup();
@@ -318,13 +318,13 @@ fn count(
 struct Followed<'a> {
     time: u64,
     block: &'a Block,
-    /// Of a chosen block.
+    /// The stack, if the block was chosen.
     key: Option<Key>,
-    /// 1: it begins, -1: it ends.
+    /// 1: the block begins, -1: it ends.
     sign: f64,
 }
 
-/// Tells of each beginning and end of a block. A resize is an end and a beginning.
+/// Reports each beginning and end of a block. A resize is an end and a beginning.
 fn follow(
     survey: &Survey,
     streams: &[u32],
@@ -361,7 +361,7 @@ fn follow(
     Ok(())
 }
 
-/// The functions that the trace itself names at an address.
+/// The functions at an address according to the trace itself.
 fn named(module: &Module, address: u64) -> Vec<Function> {
     let names = &module.names;
     let first = names.partition_point(|named| named.address < address);
@@ -376,7 +376,7 @@ fn named(module: &Module, address: u64) -> Vec<Function> {
 }
 
 impl Stacks {
-    /// All stacks together.
+    /// The sums over all stacks.
     pub fn total(&self) -> (Estimate, Estimate) {
         let zero = (Estimate::default(), Estimate::default());
         self.sites.iter().fold(zero, |(allocated, peak), site| {
@@ -387,7 +387,8 @@ impl Stacks {
         })
     }
 
-    /// The functions of a frame, the innermost inlined one first. A place without a name is its file and address.
+    /// The functions of a frame, the innermost inlined one first. A place without a name is given as its file and
+    /// address.
     pub fn functions(&self, place: &Place, symbols: &mut Symbols) -> Vec<Function> {
         let module = place.module.map(|module| &self.modules[module]);
         let named = module.map_or_else(Vec::new, |module| named(module, place.address));

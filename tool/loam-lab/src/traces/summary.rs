@@ -10,29 +10,29 @@ use super::Never;
 use crate::replay::lineage::{self, Step};
 use crate::replay::{ReplayError, Survey};
 
-/// Blocks of like size: up to `up_to` bytes, above the class before.
+/// Blocks of like size: at most `up_to` bytes, and more than the class before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeClass {
-    /// Most bytes of a block.
+    /// Bytes of the largest block of the class.
     pub up_to: u64,
     /// Blocks handed out.
     pub allocations: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub allocated_bytes: u64,
     /// Blocks that lived at the peak.
     pub peak_blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub peak_bytes: u64,
 }
 
 /// Blocks that lived for a time of like length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Lifetime {
-    /// Most nanoseconds; none: the blocks that lived to the end.
+    /// The longest life in nanoseconds; none: these blocks lived to the end.
     pub up_to_ns: Option<u64>,
     /// Blocks.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of these blocks.
     pub bytes: u64,
 }
 
@@ -45,13 +45,13 @@ pub struct ThreadFigures {
     pub allocations: u64,
     /// Blocks that it freed.
     pub frees: u64,
-    /// Of those, blocks that another thread was handed.
+    /// Of these, blocks that were handed to another thread.
     pub frees_of_others: u64,
     /// Bytes handed out to it.
     pub bytes: u64,
 }
 
-/// What a process did.
+/// The figures of a process.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Summary {
     /// Its number in the trace.
@@ -66,19 +66,19 @@ pub struct Summary {
     pub frees: u64,
     /// Resizes.
     pub resizes: u64,
-    /// Of those, resizes that moved the block.
+    /// Resizes that moved the block.
     pub moved: u64,
     /// Requests that failed.
     pub failed: u64,
     /// Bytes handed out in all.
     pub allocated_bytes: u64,
-    /// Frees by another thread than the one that was handed the block.
+    /// Frees by another thread than the one that the block was handed to.
     pub frees_of_others: u64,
-    /// Bytes that lived at most.
+    /// The most bytes that lived at once.
     pub peak_bytes: u64,
     /// Blocks that lived then.
     pub peak_blocks: u64,
-    /// When that was, in nanoseconds since the recording began.
+    /// The time of the peak, in nanoseconds since the recording began.
     pub peak_time: u64,
     /// Bytes that live at the end.
     pub end_bytes: u64,
@@ -92,13 +92,13 @@ pub struct Summary {
     pub threads: Vec<ThreadFigures>,
     /// How many threads there are.
     pub thread_count: u64,
-    /// What did not fit.
+    /// What did not fit together.
     pub repairs: Repairs,
     /// Events in chunks that can not be read.
     pub missing: u64,
 }
 
-/// Threads that are listed.
+/// The most threads that are listed.
 const LISTED: usize = 100;
 /// Decades of lifetimes, from a microsecond.
 const DECADES: usize = 10;
@@ -111,9 +111,9 @@ struct Counts {
     live_bytes: u64,
     live_blocks: u64,
     classes: Vec<SizeClass>,
-    /// Blocks and bytes that live, by class.
+    /// Live blocks and bytes, by class.
     live: Vec<(u64, u64)>,
-    /// Whether `live` is what the peak has.
+    /// Whether `live` has the figures of the peak.
     at_peak: bool,
     lifetimes: [(u64, u64); DECADES],
     threads: BTreeMap<u32, ThreadFigures>,
@@ -224,7 +224,7 @@ impl Counts {
         self.live[class].1 = self.live[class].1.saturating_sub(size);
     }
 
-    /// What lives at a peak is copied when the peak is left, not at each step up to it.
+    /// The figures of a peak are copied when the peak is left, not at each step up to it.
     fn keep_peak(&mut self) {
         if !std::mem::take(&mut self.at_peak) {
             return;
@@ -278,7 +278,7 @@ impl Counts {
     }
 }
 
-/// Steps of 16 bytes up to 128, then four steps a doubling.
+/// The class of a size: steps of 16 bytes up to 128, then four steps for each doubling.
 pub(crate) fn class_of(size: u64) -> usize {
     if size <= 128 {
         return (size.max(1) as usize - 1) / 16;

@@ -1,9 +1,9 @@
-//! From text to formulas.
+//! Parses texts into formulas.
 
 use super::{Expression, FormulaError};
 use crate::counters::list::{List, Quantity, TableInfo};
 
-/// Fields of every table with a lock.
+/// The fields of every table with a lock.
 const LOCK_FIELDS: [&str; 3] = ["lock_acquisitions", "lock_contentions", "lock_refusals"];
 
 pub(super) struct Parser<'a> {
@@ -38,7 +38,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Letters, digits and underscores; none if there are none.
+    /// A word of letters, digits and underscores; none if there is no such character.
     fn word(&mut self) -> Option<&'a str> {
         let text = self.rest.trim_start();
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -146,7 +146,7 @@ impl<'a> Parser<'a> {
         is_own || (LOCK_FIELDS.contains(&field) && self.list.tables.iter().any(has_lock))
     }
 
-    /// `[2]`; without it the first value is meant.
+    /// An index such as `[2]`. Without one, the field's first value is used.
     fn index(&mut self) -> Result<u64, FormulaError> {
         if !self.takes("[") {
             return Ok(0);

@@ -1,4 +1,4 @@
-//! What formulas are, and what they yield.
+//! Which texts are formulas, and what their results are.
 
 use super::*;
 

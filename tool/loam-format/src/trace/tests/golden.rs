@@ -1,4 +1,4 @@
-//! The golden file and the declared list say what the code does.
+//! The golden file and the declared list agree with the code.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../formats")
 }
 
-/// What the golden file was made from.
+/// The bytes of the golden file.
 fn golden() -> Vec<u8> {
     let header = Header {
         tool: "0.1.0".into(),
@@ -90,7 +90,7 @@ fn golden() -> Vec<u8> {
     })
 }
 
-/// What came to the format later: stacks, their frames, marks.
+/// Later additions to the format: stacks, their frames, marks.
 fn golden_with_stacks() -> Vec<u8> {
     let header = Header {
         tool: "0.1.0".into(),
@@ -157,12 +157,12 @@ fn golden_with_stacks() -> Vec<u8> {
     })
 }
 
-/// A golden file's name, and what it is made from.
+/// The name of a golden file, and the function that makes it.
 type Golden = (&'static str, fn() -> Vec<u8>);
 
 const GOLDEN: [Golden; 2] = [("trace-1", golden), ("trace-1-stacks", golden_with_stacks)];
 
-/// What a trace says.
+/// The contents of a trace.
 fn said(bytes: &[u8]) -> serde_json::Value {
     let mut read = Items::new(bytes, Wanted::ALL).unwrap();
     let header = serde_json::to_value(read.header()).unwrap();
@@ -186,7 +186,7 @@ fn said(bytes: &[u8]) -> serde_json::Value {
     json!({ "header": header, "items": items, "damaged": read.damaged(), "missing": read.missing() })
 }
 
-/// `cargo test -p loam-format -- --ignored golden` writes the files of a new version anew.
+/// `cargo test -p loam-format -- --ignored golden` writes the golden files of a new version.
 #[test]
 #[ignore = "writes the golden files"]
 fn the_golden_files_are_written() {
@@ -210,7 +210,7 @@ fn is_golden(name: &str, made: Vec<u8>) {
     let text = std::fs::read_to_string(folder().join(format!("golden/{name}.json"))).unwrap();
     let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(said(&bytes), expected);
-    // Compressed bytes are zstd's own affair; what they say is not.
+    // The compressed bytes may differ between versions of zstd; the contents may not.
     assert_eq!(said(&made), expected);
     let mut chunks = Vec::new();
     for bytes in [&bytes, &made] {
@@ -327,7 +327,7 @@ fn the_declared_list_is_what_the_code_does() {
     assert_eq!(table("index"), <table::IndexRow as table::Row>::COLUMNS);
 }
 
-/// The bytes that `formats/trace.md` shows.
+/// The bytes in `formats/trace.md`.
 #[test]
 fn the_example_of_the_documentation_is_right() {
     let event = |time, event| Record {

@@ -1,5 +1,5 @@
-//! Cut files, flipped bits, lengths that lie, random events: no panic, no memory that the limits do not allow, and
-//! what is sound is still read.
+//! Cut files, flipped bits, wrong lengths, random events: the reader never panics, uses no more memory than the limits
+//! allow, and still reads the sound parts.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn sample_trace() -> Vec<u8> {
     })
 }
 
-/// Reads as far as it goes.
+/// Reads as far as possible.
 fn read(bytes: &[u8]) -> Result<(usize, u64, u64), ReadError> {
     let mut items = Items::new(bytes, Wanted::ALL)?;
     let mut events = 0;
@@ -169,7 +169,7 @@ proptest! {
             _ => None,
         }).collect();
         let expected: Vec<Record> = records.iter().map(|record| match record.event {
-            // A block at address 0 is no block.
+            // A block can not be at address 0.
             Event::Existing { address: 0, .. } => *record,
             _ => *record,
         }).collect();
@@ -178,7 +178,7 @@ proptest! {
         let mut acts = Vec::new();
         read.iter().for_each(|record| ordered.push(record, &mut acts));
         ordered.finish(&mut acts);
-        // Every block that began ended, was lost or lives.
+        // Every block that began has ended, was lost, or lives.
         let begun = acts.iter().filter(|act| matches!(act.action, Action::Begin { .. })).count();
         let ended = acts.iter().filter(|act| {
             matches!(act.action, Action::End { .. } | Action::Gone { .. })
@@ -200,7 +200,7 @@ proptest! {
         let _ = read(&bytes);
     }
 
-    /// Checksums right, payloads not: what a writer of another mind, or an attacker, makes.
+    /// The checksums are right and the payloads are not. A faulty writer or an attacker makes such files.
     #[test]
     fn payloads_with_right_checksums_do_no_harm(
         payload in proptest::collection::vec(any::<u8>(), 0..600),

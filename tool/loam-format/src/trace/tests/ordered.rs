@@ -1,4 +1,4 @@
-//! Blocks that events begin and end, in orders that are possible and in others.
+//! Blocks that events begin and end, in possible and impossible orders.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn free(address: u64) -> Event {
     }
 }
 
-/// Follows events of thread after thread, a microsecond apart, and says what became of them in short.
+/// Follows the events of the threads, a microsecond apart, and returns the actions in short.
 fn follow(events: &[(u32, Event)]) -> (Vec<String>, Ordered) {
     let mut ordered = Ordered::new();
     let mut acts = Vec::new();
@@ -89,7 +89,7 @@ fn an_allocation_of_a_live_address_waits_for_its_free() {
 fn what_nothing_explains_within_the_window_is_counted() {
     let mut events = vec![(0, free(48)), (0, allocate(16, 1)), (1, allocate(16, 2))];
     events.extend((0..6_000).map(|at| (2, allocate(1 << 20 | at << 6, 8))));
-    // Too late to be what the first free waited for.
+    // This allocation is too late to explain the first free.
     events.push((0, allocate(48, 3)));
     events.push((1, free(16)));
     let (acts, ordered) = follow(&events);

@@ -1,12 +1,12 @@
-//! Bytes an event, on streams whose predictability is known. The limits are a little above what was measured, so
-//! that a change which costs is noticed; `-- --nocapture sizes` prints the figures by column.
+//! Bytes per event, on streams with a known predictability. The limits are a little above the measured figures, so
+//! that a more costly encoding fails; `-- --nocapture sizes` prints the figures by column.
 
 use std::collections::HashMap;
 
 use super::*;
 
-/// A heap that hands out addresses as a thread-caching allocator does: what a thread freed last of a class first,
-/// else the next slot of the thread's span.
+/// A heap that hands out addresses as a thread-caching allocator does: first the block of the class that the thread
+/// freed last, else the next slot of the thread's span.
 #[derive(Default)]
 struct Heap {
     freed: HashMap<(u32, u64), Vec<u64>>,
@@ -41,7 +41,7 @@ impl Heap {
     }
 }
 
-/// A program on that heap, which writes its events.
+/// A program on that heap. It writes its events.
 struct Program {
     heap: Heap,
     random: u64,
@@ -65,7 +65,7 @@ impl Program {
         (self.random >> 33) % below
     }
 
-    /// Sizes as programs have them: few, small ones mostly.
+    /// Typical sizes of programs: few different ones, most of them small.
     fn size(&mut self) -> u64 {
         const SIZES: [u64; 12] = [16, 24, 24, 32, 32, 40, 48, 64, 72, 96, 128, 1_040];
         match self.random(20) {
@@ -76,7 +76,7 @@ impl Program {
     }
 
     fn put(&mut self, thread: u32, event: Event) {
-        // About forty nanoseconds an event.
+        // Events are about forty nanoseconds apart.
         let time = self.records.last().map_or(0, |record| record.time) + 20 + self.random(40);
         self.records.push(Record {
             time,
@@ -137,7 +137,7 @@ fn lifo(program: &mut Program) {
     }
 }
 
-/// `live` blocks of which any one goes next, by `threads` threads.
+/// `live` blocks are allocated and freed in random order by `threads` threads.
 fn random_lifetimes(program: &mut Program, live: u64, threads: u64) {
     let mut blocks = Vec::new();
     let mut thread = 0;

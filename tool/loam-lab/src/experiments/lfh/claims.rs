@@ -1,5 +1,5 @@
-//! What the article of `lfh` found, tested: Loam in the place of its low-fragmentation heap, the
-//! system's malloc in the place of its default heap.
+//! Tests the findings of `lfh`'s article. Loam takes the place of its low-fragmentation heap, the system's malloc that
+//! of its default heap.
 
 use loam_format::units::Unit;
 
@@ -11,12 +11,12 @@ use crate::experiments::lfh::findings::course;
 use crate::experiments::lfh::main_points;
 use crate::experiments::phrases;
 
-/// The heap is full by then; before, page faults set the pace.
+/// From here on the heap is full. Before, page faults determine the speed.
 const WARM: f64 = 1_000_000.0;
 /// A program that ends before this many iterations is short.
 const SHORT: f64 = 100_000.0;
 
-/// Every claim whose rows were measured.
+/// Every claim with rows that were measured.
 pub fn all(table: &FigureTable) -> Vec<Claim> {
     let row = |name| table.row_of(name).map(|index| &table.view.rows[index]);
     let (Some(system), Some(loam)) = (row("system"), row("loam")) else {

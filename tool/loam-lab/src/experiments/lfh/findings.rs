@@ -1,4 +1,4 @@
-//! What `lfh` found, held against what its article found.
+//! The findings of `lfh`, compared with those of its article.
 
 use loam_format::units::Unit;
 use loam_format::words;
@@ -11,10 +11,10 @@ use crate::experiments::{generic, phrases};
 
 /// An allocator that keeps this part of its best speed is not called slower.
 const STEADY: f64 = 0.95;
-/// Before this many iterations the heap still fills, and the kernel's page faults set the pace.
+/// Before this many iterations the heap still fills, and the kernel's page faults determine the speed.
 const WARMED_UP: f64 = 1_000_000.0;
 
-/// What was found altogether.
+/// The findings of the whole experiment.
 pub fn all(table: &FigureTable) -> Vec<String> {
     let freed = "After everything was freed, the smallest process";
     [
@@ -52,7 +52,7 @@ pub fn sentence(table: &FigureTable, row: usize) -> String {
     parts.join("; ") + "."
 }
 
-/// The median of a key at each x.
+/// The median of a key at each x, over the runs of a row.
 pub fn course(row: &Row, key: &str) -> Vec<(f64, f64)> {
     let first = row.runs.iter().find_map(main_points).unwrap_or_default();
     first
@@ -70,7 +70,7 @@ fn speeds(row: &Row) -> Vec<(f64, f64)> {
     course(row, "operations_per_second")
 }
 
-/// From when on a row is ahead of the base for good: faster, or less wasteful.
+/// The point from which a row stays ahead of the base: faster, or less wasteful.
 fn overtakes(base: &Row, row: &Row) -> Vec<String> {
     let is_faster = |own: f64, theirs: f64| own > theirs;
     let is_thriftier = |own: f64, theirs: f64| own < theirs;
@@ -102,7 +102,7 @@ fn from_when(
     Some(format!("from {} iterations on", phrases::grouped(*x)))
 }
 
-/// Who slows down between the first warm checkpoint and the last.
+/// The allocators that slow down between the first warm checkpoint and the last.
 fn decay(view: &View) -> Option<String> {
     let mut slowed = Vec::new();
     let mut steady = 0;
@@ -145,7 +145,7 @@ fn decay(view: &View) -> Option<String> {
     })
 }
 
-/// The article: the low-fragmentation policy costs more memory at first and less after.
+/// The article's finding: the low-fragmentation policy costs more memory at first and less later.
 fn early_and_late(table: &FigureTable) -> Option<String> {
     let view = table.view;
     let row = &view.rows[table.row_of("loam")?];

@@ -164,7 +164,7 @@ impl Experiment for Lfh {
     }
 }
 
-/// Speed against overhead: the picture of the trade that every allocator makes.
+/// Speed against overhead: the trade-off that every allocator makes.
 fn frontier(experiment: &Lfh, view: &View) -> Option<Chart> {
     let figures = experiment.figures();
     let figure = |id: &str| figures.iter().find(|figure| figure.id == id);

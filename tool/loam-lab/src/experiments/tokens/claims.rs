@@ -1,4 +1,4 @@
-//! What the article of `tokens` found, tested.
+//! Tests the findings of the article of `tokens`.
 
 use loam_format::words;
 
@@ -8,10 +8,10 @@ use crate::experiments::phrases;
 use crate::experiments::tokens::findings::is_slowed;
 use crate::experiments::tokens::PRIVATE_HEAP;
 
-/// Speed that counts as doubled, when the system's malloc has improved since.
+/// A speed of this factor counts as doubled, because the system's malloc has improved since.
 const DOUBLED: f64 = 1.8;
 
-/// Every claim whose rows were measured.
+/// Every claim with rows that were measured.
 pub fn all(table: &FigureTable) -> Vec<Claim> {
     let rows = || table.view.rows.iter().enumerate();
     let mut claims = Vec::new();

@@ -1,4 +1,4 @@
-//! What `tokens` found, held against what its article found.
+//! The findings of `tokens`, compared with those of its article.
 
 use loam_format::units::Unit;
 use loam_format::words;
@@ -8,10 +8,10 @@ use crate::analyse::stats::{Method, Summary};
 use crate::experiments::phrases;
 use crate::experiments::tokens::PRIVATE_HEAP;
 
-/// The article's program slowed by 40 % a run; anything above this is worth naming.
+/// The article's program slowed by 40 % a run. Any slow-down above this factor is reported.
 const SLOWED: f64 = 1.05;
 
-/// What was found altogether.
+/// The findings of the whole experiment.
 pub fn all(table: &FigureTable) -> Vec<String> {
     let freed = "After the last run, with everything freed, the smallest process";
     [
@@ -36,14 +36,14 @@ pub fn sentence(table: &FigureTable, row: usize) -> String {
         return phrases::reference(&parts);
     }
     let base = phrases::call_base(table.view, row);
-    // The ratio is one of times; a speed reads better.
+    // The ratio is one of times, but a speed is easier to read.
     let ratio = table.cell(row, "seconds").and_then(|cell| cell.ratio);
     let speed = ratio.map(|ratio| phrases::speed(&ratio.inverse(), &base));
     let parts: Vec<String> = [speed, trend, freed].into_iter().flatten().collect();
     parts.join("; ") + "."
 }
 
-/// Slower by more than is worth naming, and by more than its own uncertainty.
+/// Whether the row slowed by more than `SLOWED`, and by more than its own uncertainty.
 pub fn is_slowed(ratio: &Summary) -> bool {
     ratio.median > SLOWED && (ratio.method == Method::Single || ratio.low > 1.0)
 }
@@ -95,7 +95,7 @@ fn who_slows(table: &FigureTable) -> String {
     }
 }
 
-/// The article: the null allocator doubled the speed.
+/// The article's finding: the null allocator doubled the speed.
 fn designs(table: &FigureTable) -> Option<String> {
     let said: Vec<String> = table
         .view
