@@ -103,8 +103,8 @@ class Slots {
         bell.waiters.fetch_sub(1, std::memory_order_relaxed);
         return word;
       }
-      // `ring` looks for waiters without a fence, which every operation would pay for. It may miss
-      // a waiter that comes at this moment; that waiter looks again after a millisecond.
+      // `ring` looks for waiters without a fence, because every operation would pay for one. It may
+      // miss a waiter that comes at this moment; that waiter looks again after a millisecond.
       const timespec limit{0, 1'000'000};
       syscall(SYS_futex, &bell.rings, FUTEX_WAIT_PRIVATE, rings, &limit, nullptr, 0);
     }
