@@ -8,8 +8,9 @@
 //
 // An allocation waits until the slot is empty and has its generation. A free waits until the slot
 // has its generation and an address, and then makes the slot empty, with the next generation. A
-// resize waits as a free does, and leaves its block under the next generation. Each wait is for an
-// operation that comes earlier in the trace's one order, so no two threads wait for each other.
+// resize waits as a free does, and leaves its block under the next generation. All operations of
+// the trace have one order, and each wait is for an earlier one. So no two threads wait for each
+// other.
 #pragma once
 
 #include <linux/futex.h>

@@ -144,8 +144,8 @@ TEST(ClassHeap, WorksBeforeMain) {
   EXPECT_EQ(heap_of(at_start.get()), early::class_heap());
 }
 
-// The first static object is destroyed last, when everything that the class's heap uses might
-// already be gone.
+// The first static object is destroyed last. A class's heap that was a static object would be
+// destroyed before it.
 TEST(ClassHeapDeathTest, WorksAtExit) {
   EXPECT_EXIT(
       {

@@ -1,6 +1,6 @@
-// More small blocks than a region of the address space holds, 1 GiB, of a class whose spans are
-// single pages: the last pages' blocks are blocks as any others. Nothing is written to them, so
-// that this costs no memory but the heap's records.
+// More small blocks than a region of the address space holds (1 GiB), of a class whose spans are
+// single pages. Blocks of the last pages are like any others. They are never written to, so that
+// this costs no memory except the heap's records.
 #include "check.h"
 
 #include <sys/mman.h>

@@ -5,7 +5,7 @@
 //   fork     a child that allocates, and ends
 //   quit     ends, after threads have ended and others have begun
 //
-// "idle" as an argument: no thread allocates, and nothing is called between the commands.
+// With the argument "idle" no thread allocates, and nothing is called between the commands.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
