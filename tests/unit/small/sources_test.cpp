@@ -1,4 +1,4 @@
-// The order of what serves a refill, and what a refill tells of fresh pages.
+// The order of the sources for a refill, and what a refill reports about fresh pages.
 #include "small/sources.h"
 
 #include <cstdio>
