@@ -68,7 +68,7 @@ uint64_t random_size(Random& random) {
 uint64_t random_argument(char letter, Random& random) {
   switch (letter) {
     case 'b':
-      // few values, so that they occur again
+      // Few values, so that they occur again
       return random.below(random.below(3) == 0 ? kBlocks : 8);
     case 'h':
       return random.below(random.below(3) == 0 ? kHeaps : 3);

@@ -20,7 +20,7 @@ constexpr size_t kGroupBytes = size_t{8} << 20;
 // Above these sizes a refusal is no error.
 constexpr size_t kSurelyServed = size_t{64} << 20;
 constexpr size_t kSurelyAligned = size_t{1} << 21;
-// the heap keeps the requested size of every block above it
+// The heap keeps the requested size of every block above it
 constexpr size_t kLargestSmall = 32768;
 
 bool power_of_two(uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }

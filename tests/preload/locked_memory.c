@@ -65,7 +65,7 @@ static int live_is_locked(int variant) {
   // Without MCL_CURRENT earlier memory is not locked: up to 2 MiB.
   const long least = live - live / 8 - 4096, most = live + live / 8 + 4096;
   const bool too_much =
-      // reserved before the heap could know of the lock; it is released as the heap grows
+      // Reserved before the heap could know of the lock; it is released as the heap grows
       before > 20 << 10;
   if (too_much && !(variant & kDirectly)) return 1;
   if (too_much ? before + grown > most + (12 << 10) : grown < least || grown > most) return 1;

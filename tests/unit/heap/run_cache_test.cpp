@@ -79,7 +79,7 @@ TEST(RunCacheImplementation, ALoopOfAlignedBlocksTakesNoLockOnceItRepeats) {
       in_thread([=] {
         have_no_run_wait();
         warm_up(bytes);
-        // so that the alignment is not there by chance
+        // Shifts later addresses, so that they are not aligned by chance.
         void* unaligned = heap::allocate(bytes + kPageBytes);
         const auto round = [=] {
           void* block = heap::allocate_aligned(alignment, bytes);
@@ -585,7 +585,7 @@ TEST(RunCacheImplementation, ThreadsWithBlocksOfRandomLengthsSeldomTakeEachOther
       ASSERT_NE(current_cache->page_shard(), other);
       const uint64_t before = page_heap.shard_mutex(other).acquisitions();
       its.run(kOperations);
-      // Fewer than one lock in two pairs. A shard with too many runs shares them with all threads.
+      // An operation takes two locks. If a shard has too many runs, any thread may take them.
       EXPECT_LT(page_heap.shard_mutex(other).acquisitions(), before + kOperations / 2);
     });
   });

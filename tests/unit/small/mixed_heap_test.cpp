@@ -281,7 +281,8 @@ TEST_P(MixedHeapTest, ARefusedPurgeMarksNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Granularity, MixedHeapTest, testing::Values(4096, 16384, 65536));
 
-/// One mixed span. Of its slots of 512 bytes only the first one is live. The test cuts the rest.
+/// One mixed span. Of its slots of 512 bytes only the first one is live, and the blocks that the
+/// rest was cut into.
 class OneMixedSpan : public testing::Test {
  protected:
   static constexpr size_t kBytes = 512;

@@ -83,7 +83,7 @@ TEST_P(LendingSpans, PagesThatWentBackToTheSystemAreLentAsSuch) {
   for (Pages more(1); more != Pages(0); lent += more) more = model.lend(Pages(8));
   model.check();
   const BinStats stats = model.stats();
-  // The spans lost the pages that they lent, except those that were not backed.
+  // Beyond the lent pages, the spans gave up only pages that were not backed.
   EXPECT_EQ(stats.absent_pages - lent.count, unbacked - stats.unbacked_pages);
   EXPECT_EQ(model.pages().stats().dirty, lent);
   model.check_contents();

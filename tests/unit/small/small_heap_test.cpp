@@ -295,7 +295,7 @@ class PhaseChange : public SmallHeapTest {
     EXPECT_EQ(heap->mixed().stats().spans, 0u);
     expect_empty();
   }
-  /// Without a purge all of it is fresh: the pages that the system had to back.
+  /// The bytes of fresh pages, which the system had to back.
   [[nodiscard]] uint64_t fresh_bytes() const { return pages->stats().fresh_pages * kPageBytes; }
 
   test::Random random = test::seeded(5);
