@@ -108,7 +108,7 @@ class Sizes {
       table_[i] = static_cast<uint32_t>(of(q));
     }
   }
-  // As often as the lab's `lfh` has them.
+  // The lab's `lfh` has them as often.
   void nine() {
     uint64_t total = 0;
     for (const auto& s : kSlotSizes) total += s.count;

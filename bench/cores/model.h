@@ -23,7 +23,7 @@ struct Traffic {
 struct Counts {
   uint64_t accesses, changes, failed_changes;  // changes: atomic read-modify-writes
   uint64_t sections, collisions, waits;        // of locks; waits in the kernel, and yields
-  Traffic allocator, program;                  // by whose instruction
+  Traffic allocator, program;                  // the code that the instruction belongs to
 };
 
 /// A place in the allocator's code: the lines that it moved, and the lock sections that it ends.

@@ -70,7 +70,7 @@ uintptr_t find_place(size_t bytes, size_t alignment) {
   return place < from || place >= end || bytes > end - place ? 0 : place;
 }
 
-/// Takes pretend address space; 0 when there is none.
+/// Takes pretended address space; 0 when there is none.
 uintptr_t take_addresses(size_t bytes, size_t alignment) {
   check_alignment(alignment);
   if (!within_limit(bytes)) return 0;

@@ -141,7 +141,7 @@ struct State : Settings {
   Ranges metadata;  // survives reset(), because the map's tables are in it
 };
 
-// Not destroyed at exit: threads may still end after static destructors ran.
+// It is not destroyed at exit, because threads may still end after static destructors ran.
 extern State& state;
 
 using Guard = std::lock_guard<std::mutex>;

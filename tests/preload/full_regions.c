@@ -18,7 +18,7 @@ int main(void) {
       CHECK(blocks[i] != NULL);
     }
     for (size_t i = 0; i < kBlocks; ++i) CHECK(malloc_usable_size(blocks[i]) >= kBytes);
-    // In order, and scattered: 1,000,003 is prime, and no divisor of the count.
+    // Frees in order, and scattered: 1,000,003 is prime, and no divisor of the count.
     if (round == 0) {
       for (size_t i = 0; i < kBlocks; ++i) free(blocks[i]);
     } else {

@@ -86,7 +86,7 @@ void release(Block& block) {
   block = Block{};
 }
 
-// Where threads leave blocks for one another.
+// The places where threads leave blocks for other threads.
 constexpr std::size_t kExchangeSlots = 512;
 Block exchange[kExchangeSlots];
 std::mutex exchange_locks[kExchangeSlots];

@@ -20,7 +20,7 @@ static const size_t kSizes[] = {0,    1,     24,     25,     100,     1000,   10
                                 5000, 70000, 135000, 200000, 1000001, 3000000};
 enum { kCount = sizeof kSizes / sizeof kSizes[0] };
 
-// One of each size, beside others, filled.
+// Makes one block of each size, beside other blocks, and fills it.
 static void make(void** blocks, size_t alignment) {
   for (int i = 0; i < kCount; ++i) {
     blocks[i] = alignment == 0 ? their_malloc(kSizes[i]) : their_memalign(alignment, kSizes[i]);

@@ -347,7 +347,7 @@ class Batch {
 };
 
 TEST_F(PretendPrivateHeap, ABatchThatGoesRoundStaysInTheThreadsCache) {
-  // As malloc()'s magazines (decisions 17 and 55): 2,048 slots within 512 KiB.
+  // The bounds of malloc()'s magazines (decisions 17 and 55): 2,048 slots within 512 KiB.
   PrivateHeap* heap = make(LOAM_HEAP_EAGER);
   for (const auto& [bytes, count] : {std::pair<size_t, size_t>{64, 1000}, {16, 2000}, {512, 900}}) {
     Batch batch(heap, bytes, count);

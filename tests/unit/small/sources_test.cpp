@@ -18,7 +18,7 @@ namespace {
 
 namespace fake = os::fake;
 
-// As docs/walkthrough.md quotes it.
+// The table that docs/walkthrough.md quotes.
 std::string table() {
   std::string text = "source        1 KiB  8 KiB  32 KiB  own slots  refused  what it is\n";
   for (const BlockSourceRow& row : kBlockSourceRows) {
