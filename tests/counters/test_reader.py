@@ -45,8 +45,8 @@ class Target:
 
 
 def published_after(path, began_ns):
-    """An image that was begun after that time. Images are stamped when they are complete, so this is the second
-    younger one."""
+    """An image that was begun after that time. Images are stamped when they are complete, so this is the
+    second younger one."""
     deadline, first = time.monotonic() + 60, None
     while time.monotonic() < deadline:
         if path.exists():

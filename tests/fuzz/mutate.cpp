@@ -123,7 +123,7 @@ Operation random_operation(Random& random) {
   if (form.result == 'h' && operation.result == 0) operation.result = 1;
   for (size_t i = 0; form.arguments[i] != '\0'; ++i)
     operation.arguments[i] = random_argument(form.arguments[i], random);
-  // Most programs should have heaps, and most fills should be small.
+  // Most heaps should be made successfully, and most fills should be small.
   const bool is_heap = operation.op == Op::kHeap || operation.op == Op::kWinHeap;
   if (is_heap && random.below(3) != 0) operation.arguments[1] = 0;
   if (is_heap && random.below(2) != 0) operation.arguments[2] = 0;

@@ -245,7 +245,7 @@ uint64_t running_ms() { return state.now_ns / 1'000'000; }
 
 void wait_while_equal(const uint32_t*, uint32_t) {
   // One thread runs at a time and the other threads hold no lock, so only the pretended holder can
-  // make it wait.
+  // make this one wait.
   if (!state.contending) die("a thread waits for a lock that nobody will release");
   release_locks();
 }

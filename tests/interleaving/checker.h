@@ -2,8 +2,10 @@
 //
 //   each atomic operation is a step; a step may be any runnable thread's next operation, or the
 //   oldest store that waits in a thread's store buffer reaching memory (as on x86-64; loads see
-//   their own thread's buffer first) plain data are Plain<T>: an access that no release/acquire
-//   pair orders with an earlier one is a race (vector clocks), on whatever machine
+//   their own thread's buffer first)
+//
+//   plain data are Plain<T>: an access that no release/acquire pair orders with an earlier one is
+//   a race (vector clocks), on whatever machine
 //
 // So a lost store-load order shows as a wrong result, a lost release or acquire as a race. Code
 // under test is the real source, compiled with std::atomic replaced (real_code.h). A schedule is a

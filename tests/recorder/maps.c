@@ -1,5 +1,5 @@
 // A program with memory of its own beside the heap and between its parts: mapped, moved, unmapped.
-// Another one asks its allocator to give memory back.
+// It also asks its allocator to give memory back.
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <stdlib.h>
@@ -31,8 +31,7 @@ int main(int argc, char** argv) {
     }
   }
   if (argc > 1) usleep((unsigned)atoi(argv[1]) * 1000u);
-  // One mapping is unmapped and mapped again larger. Another one is not private memory, so it is no
-  // event.
+  // One mapping moves and becomes larger. Another one is not private memory, so it is no event.
   pools[0] = mremap(pools[0], kPool, kGrown, MREMAP_MAYMOVE);
   CHECK(pools[0] != MAP_FAILED);
   void* shared = mmap(NULL, kPool * 2, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
