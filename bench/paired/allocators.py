@@ -26,7 +26,7 @@ class Allocator:
     environment: dict = field(default_factory=dict, hash=False)
 
     def describe(self, repository):
-        """For the results file: a digest instead of absolute paths."""
+        """For the results file: no absolute paths, and a digest that identifies the file."""
         path = self.path
         if path and path.is_relative_to(repository):
             path = path.relative_to(repository)

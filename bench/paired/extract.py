@@ -25,7 +25,7 @@ def _seconds(lines):
 
 
 def watch(outcome):
-    """What the launcher measured of any workload. The memory part of every table uses it."""
+    """What the launcher measured of any workload, for the record and every table's memory part."""
     keys = (
         "seconds",
         "user_seconds",
@@ -67,7 +67,7 @@ def rounds(outcome, series):
 
 
 def slope(seconds):
-    """Change over the whole run as a share of the mean, by least squares."""
+    """Change over the whole run as a share of the mean: least squares, robust enough for rounds."""
     count, mean = len(seconds), statistics.mean(seconds)
     if count < 2 or mean <= 0:
         return None

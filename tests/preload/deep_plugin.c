@@ -1,4 +1,4 @@
-// deep_binding loads this with RTLD_DEEPBIND. It is linked with the C library, as all plugins are.
+// deep_binding loads this with RTLD_DEEPBIND. It is linked with the C library, like every library.
 // So with deep binding that library's malloc() comes before the process's own.
 #include <dlfcn.h>
 #include <stdlib.h>

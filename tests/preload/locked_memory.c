@@ -121,7 +121,7 @@ static int given_back(int unused) {
 }
 
 // The child of a fork(), which has no locks, continues. So does the program after munlockall(),
-// which lets the heap reserve memory again.
+// although the heap then still reserves nothing.
 static int goes_on(int unused) {
   (void)unused;
   if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return 77;
