@@ -33,7 +33,7 @@ class Crew {
     barrier_.wait();
   }
 
-  // Threads end and are joined; their caches are the heap's to empty.
+  // Threads end and are joined. The heap empties their caches.
   void end() {
     if (ended_ || threads_ == 1) return;
     ended_ = true;

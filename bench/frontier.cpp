@@ -1,5 +1,5 @@
-// frontier: one point of the plane of speed and memory, for live bytes, sizes, an order of frees
-// and threads that are given.
+// frontier: one point of the plane of speed and memory, for given live bytes, sizes, threads and
+// order of frees.
 //
 // A thread keeps its share of --live bytes in a table. An operation draws a size, frees blocks
 // until the new block fits, and allocates it: the live bytes stay at the target, whatever the
@@ -41,8 +41,8 @@ using namespace lab;
 constexpr unsigned kMostSeats = 64;
 constexpr uint64_t kLeastSize = 16, kLargestSize = uint64_t{1} << 30;
 
-// The sizes to draw from: this many quantiles of the distribution, so that a draw is one load and
-// every allocator sees exactly the same mean.
+// The sizes to draw from: so many quantiles of the distribution. A draw is then one load, and every
+// allocator sees exactly the same mean.
 constexpr size_t kQuantiles = 4096;
 
 class Sizes {
@@ -108,7 +108,7 @@ class Sizes {
       table_[i] = static_cast<uint32_t>(of(q));
     }
   }
-  // As often as the lab's `lfh` has them.
+  // The lab's `lfh` has them as often.
   void nine() {
     uint64_t total = 0;
     for (const auto& s : kSlotSizes) total += s.count;
@@ -155,7 +155,7 @@ void* make(const Plan& plan, uint32_t size) {
   return block;
 }
 
-// Returns the bytes that are live no more.
+// Returns the bytes that the block no longer keeps live.
 uint64_t drop(void* block) {
   const uint64_t size = size_of(block);
   if (size < kLeastSize || size > kLargestSize) {
@@ -166,16 +166,16 @@ uint64_t drop(void* block) {
   return size;
 }
 
-// One thread's blocks, oldest first in a ring (a stack, where the order frees others than the
-// oldest ones). Own bytes only; nobody else looks while the thread works.
+// One thread's blocks, in a ring with the oldest first. Orders that free other blocks than the
+// oldest use it as a stack. No other thread reads it while this one works.
 class alignas(128) Holder {
  public:
   void set(const Plan& plan, uint64_t target, uint64_t seed, unsigned me) {
     plan_ = &plan;
     target_ = target;
     random_ = stream(seed, me);
-    // Twice as many as fit on average, at least: when more are drawn, one is freed for each new
-    // one.
+    // At least twice as many entries as fit on average. If the ring is full, a block is freed for
+    // each new one.
     ring_ = Table<void*>(std::bit_ceil(2 * target / plan.sizes.mean() + 64));
   }
 
@@ -248,11 +248,12 @@ class alignas(128) Holder {
   uint64_t target_ = 0, live_ = 0, peak_live_ = 0, first_ = 0, count_ = 0;
 };
 
-// Slots of all threads: each new block takes the place of another, which its new owner frees.
+// Slots of all threads. A new block replaces the block in a slot, and the thread of the new block
+// frees the old one.
 struct alignas(128) Visitor {
   Random random{0};
   Checksum checksum;
-  uint64_t live = 0;  // below zero where a thread frees more than it allocates: sums are right
+  uint64_t live = 0;  // may wrap below zero; the sum over threads is right
 };
 
 class Shared {
@@ -387,7 +388,7 @@ int main(int argc, char** argv) {
   recorder.resume();
   Checksum all;
   if (!is_shared) {
-    // Between two checkpoints of a table that shrinks and grows, the peak is its own.
+    // A table that shrinks and grows has a peak of its own between two checkpoints.
     uint64_t sum = 0;
     for (auto& h : holders) {
       sum += h.peak_live();

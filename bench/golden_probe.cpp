@@ -31,7 +31,7 @@ extern "C" {
 
 namespace {
 
-// Too few for the slow call that a thread makes after some hundred hits.
+// Few enough that a thread does not reach the slow call that follows some hundred hits.
 constexpr unsigned kWarm = 100, kPairs = 100;
 // A batch is larger than any magazine, and too small for a purge.
 constexpr unsigned kBatch = 512, kBatches = 32;
@@ -133,7 +133,7 @@ GOLDEN_CASE(realloc_small, resize(kWarm, 250, 256), resize(kPairs, 250, 256))
 GOLDEN_CASE(realloc_large, resize(kWarm, 98304, 131072), resize(kPairs, 98304, 131072))
 GOLDEN_CASE(calloc_256, zeroed(kWarm, 256), zeroed(kPairs, 256))
 GOLDEN_CASE(aligned_4096, aligned(kWarm, 4096), aligned(kPairs, 4096))
-// Twice as often: a thread gets a cache after some dozens of calls.
+// Warms up twice as long, because a thread gets a cache after some dozens of calls.
 GOLDEN_CASE(heap_pair_64, (make_heap(), heap_pairs(2 * kWarm, 64)), heap_pairs(kPairs, 64))
 GOLDEN_CASE(heap_batch_64, (make_heap(), heap_batches(kBatches, 64)), heap_batches(kBatches, 64))
 GOLDEN_CASE(heap_batch_1024, (make_heap(), heap_batches(kBatches, 1024)),

@@ -68,7 +68,7 @@ struct Malloc {
   void create() {}
   void* allocate(size_t bytes) { return must(std::malloc(bytes), bytes); }
   void free(void* block, size_t) { std::free(block); }
-  // The way of a program that has no heap to destroy.
+  // Destroys as a program without heaps does: by freeing each block.
   void destroy(void* const* blocks, size_t count) {
     for (size_t i = 0; i < count; ++i) std::free(blocks[i]);
   }

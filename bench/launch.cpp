@@ -148,7 +148,7 @@ struct Samples {
     const uint64_t at = now_ns();
     reading_ns = at - begin;
     const uint64_t rss = lab::proc_field_bytes(text, "Rss:");
-    if (rss == 0) return;  // it is just ending
+    if (rss == 0) return;  // the process is about to end
     if (count != 0) {
       const double span = static_cast<double>(at - last_at) * 1e-9;
       byte_seconds += span * (static_cast<double>(rss) + static_cast<double>(last)) / 2;

@@ -228,7 +228,7 @@ void pingpong(Context& c) {
   const auto wait = [](std::atomic<uint32_t>& flag, uint32_t wanted) {
     // acquire: the blocks in the mailbox were written before the flag
     for (int spins = 0; flag.load(std::memory_order_acquire) != wanted; ++spins) {
-      if (spins > 200) sched_yield();  // fewer cores than threads must not mean a lost time slice
+      if (spins > 200) sched_yield();  // waiting must not cost a time slice
     }
   };
   for (const size_t burst : {size_t{1}, kMostBurst}) {

@@ -68,7 +68,7 @@ class Blocks {
   uint64_t bytes_ = 0;
 };
 
-// Pairs for so long, in a batch each millisecond. Calls look(ms) each millisecond.
+// Pairs for so long, one batch each millisecond. Calls look(ms) each millisecond.
 template <typename Look>
 void act_lightly(Blocks& blocks, uint64_t pairs_a_second, uint64_t ms, Look look) {
   const uint64_t began = now_ns();
@@ -111,7 +111,8 @@ int main(int argc, char** argv) {
   if (second.ec != std::errc() || second.ptr != end || least == 0 || most < least)
     fail(kExitUsage, "peak", ": --sizes wants LEAST-MOST, such as 16-512");
 
-  // A fifth more than the mean size asks for: the sum of many sizes does not stray that far.
+  // A fifth more than the mean size requires, because the sum of many sizes does not differ that
+  // much.
   const uint64_t mean = (uint64_t{least} + most) / 2;
   Blocks blocks((peak > live ? peak : live) / mean * 6 / 5 + 1000, least, most, args.seed());
   blocks.grow_to(live);

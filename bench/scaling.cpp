@@ -126,7 +126,7 @@ uint64_t ring(const Plan& p, unsigned me) {
   // acquire: the blocks in the mailbox were written before the flag
   const auto wait = [](std::atomic<uint32_t>& flag, uint32_t wanted) {
     for (int spins = 0; flag.load(std::memory_order_acquire) != wanted; ++spins) {
-      if (spins > 200) sched_yield();  // fewer cores than threads must not mean a lost time slice
+      if (spins > 200) sched_yield();  // waiting must not cost a time slice
     }
   };
   Mailbox &out = p.mailboxes[me], &in = p.mailboxes[(me + 1) % p.threads];
@@ -176,7 +176,7 @@ int main(int argc, char** argv) {
          threads = threads < most && threads * 2 > most ? most : threads * 2) {
       const Plan plan{operations, args.seed(), static_cast<unsigned>(threads), seats.data(),
                       mailboxes.data()};
-      for (auto& m : mailboxes) m.full.store(0, std::memory_order_relaxed);  // nobody runs yet
+      for (auto& m : mailboxes) m.full.store(0, std::memory_order_relaxed);  // no thread runs yet
       uint64_t best_ns = ~uint64_t{0}, pairs = 0;
       bench::Crew crew(plan.threads, [&](unsigned me) { done[me] = pattern.run(plan, me); });
       recorder.resume();

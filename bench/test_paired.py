@@ -26,7 +26,7 @@ from paired.trial import Case, Outcome, Runner, TrialFailed, TrialTooLong
 
 
 def setUpModule():
-    # A trial takes no time here: one tick that the hypervisor takes is most of a round.
+    # A trial takes no time here, so one tick of the hypervisor would be most of a round.
     quiet = mock.patch.object(machine.Quiet, "end", lambda self: {"steal": 0.0, "others": 0.0})
     quiet.start()
     unittest.addModuleCleanup(quiet.stop)
@@ -41,7 +41,7 @@ def script(name):
 
 
 def rounds_of(figure, **samples):
-    """Rounds from {allocator: [per round [values]]}."""
+    """Rounds from {allocator: [values of each round]}."""
     count = len(next(iter(samples.values())))
     return [
         {name: [{figure: value} for value in values[i]] for name, values in samples.items()}
@@ -175,7 +175,7 @@ class ScheduleTests(unittest.TestCase):
         self.assertIn("  bad failed: died of signal 11", lines)
 
     def test_a_budget_screens_once_and_spends_the_rest_on_mirrored_rounds(self):
-        # A trial takes no time here, so the rounds are as many as they may be.
+        # A trial takes no time here, so there are as many rounds as allowed.
         runner = FakeRunner({"ours": 1.0, "near": 1.0, "close": 1.05, "far": 3.0})
         run = measured(runner, ["near", "close", "far"], seconds=60)
         finals = run.kept("final")
@@ -185,7 +185,7 @@ class ScheduleTests(unittest.TestCase):
         self.assertEqual(first, ["ours", "near", "close", "close", "near", "ours"])
 
     def test_who_would_decide_by_screening_alone_is_met_in_rounds(self):
-        # "late" is fast once, as the machine was; "near" is who is met anyway.
+        # "late" is fast once, because the machine was; "near" has rounds of its own in any case.
         class Lucky(FakeRunner):
             def run(self, case, allocator, padding):
                 self.seconds["late"] = 0.5 if self.order.count("late") < 1 else 2.0
@@ -249,7 +249,7 @@ class ScheduleTests(unittest.TestCase):
         lines, verdicts = report.gate(run, ["slow"])
         self.assertEqual(verdicts[0].peer, "slow")
         self.assertIn("  long: left out, past 25 s: slow", lines)
-        # Known after the first round, and not waited for again.
+        # This is known after the first round, so later rounds do not wait for it.
         self.assertLessEqual(runner.order.count("too long"), 2)
 
     def test_a_stolen_round_is_run_again_and_not_counted(self):
@@ -264,8 +264,8 @@ class ScheduleTests(unittest.TestCase):
 
 
 class ProgramTests(unittest.TestCase):
-    """With a launcher that reports the same figures every time, and programs of three lines whose
-    allocators are words in their environment."""
+    """With a launcher that reports the same figures every time, and programs of three lines. Their allocators are
+    words in their environment."""
 
     LAUNCHER = """#!/bin/sh
 while [ "$1" != -- ]; do
@@ -348,7 +348,7 @@ exit $code
           lazy) ;;
           *) echo right >"$1/out" ;;
         esac"""
-        # The lazy one comes after ours: what that wrote must not count as its own.
+        # The lazy one runs after ours. What ours wrote must not count as its own.
         run = self.measured(self.program(behave, written="out"), "lazy", "wrong", "fine")
         self.assertEqual(set(run.failed), {"wrong", "lazy"})
         self.assertEqual(run.failed["lazy"], "wrote no out")
@@ -375,7 +375,7 @@ exit $code
         self.assertTrue(run.complete)
 
     def test_a_servers_answer_is_its_clients(self):
-        # Without the client's file the server would wait for good.
+        # Without the client's file the server would wait for ever.
         server = """[ "$BEHAVIOUR" != crash ] || kill -SEGV $$
           until [ -e "$1/end" ]; do sleep 0.01; done
           rm "$1/end"; echo served"""
@@ -401,7 +401,7 @@ exit $code
     def test_within_a_budget_everyone_is_in_every_round(self):
         run = self.measured(self.program("echo right"), "fine", "well", seconds=1e-9)
         self.assertEqual([r.order for r in run.rounds], [["ours", "fine", "well"]])
-        # Three allocators of a second each: 21 s have room for three mirrored rounds after the first.
+        # Three allocators take a second each, so 21 s have room for three mirrored rounds after the first.
         took = mock.patch.object(schedule.ratios, "median_of", lambda *_: 1.0)
         with took, mock.patch.object(schedule.time, "monotonic", lambda: 0.0):
             run = self.measured(self.program("echo right"), "fine", "well", seconds=21)
@@ -464,7 +464,7 @@ class ResultsTests(unittest.TestCase):
         }
         whole = results.merge(parts)
         self.assertEqual(set(whole["gates"]), {"lfh1", "phase"})
-        self.assertEqual(whole["gates"]["lfh1"]["title"], "1")  # the unfinished one does not win
+        self.assertEqual(whole["gates"]["lfh1"]["title"], "1")  # the unfinished run is not preferred
         self.assertEqual(len(whole["parts"]), 2)
 
     def test_parts_of_different_heaps_do_not_merge(self):
@@ -487,13 +487,13 @@ class SummaryTests(unittest.TestCase):
         return [dict(zip(header, row)) for row in rows]
 
     def test_a_row_has_the_median_and_the_paired_ratio(self):
-        # Every trial takes longer than the one before; the pairs do not show it.
+        # Every trial takes longer than the one before, and the pairs cancel this.
         rows = self.rows(measured(FakeRunner({"ours": 1.0, "near": 1.1}, drift=0.001), ["near"]))
         by_name = {row["allocator"]: row for row in rows}
         self.assertEqual([row["figure"] for row in rows], ["seconds"] * 2)
         self.assertEqual(by_name["near"]["rounds"], "3")
         self.assertAlmostEqual(float(by_name["near"]["ratio"]), 1.1, delta=0.002)
-        self.assertEqual(by_name["ours"]["ratio"], "")  # the subject over itself says nothing
+        self.assertEqual(by_name["ours"]["ratio"], "")  # its ratio to itself means nothing
         self.assertGreaterEqual(float(by_name["near"]["high"]), float(by_name["near"]["low"]))
 
     def test_an_allocator_that_failed_has_its_reason(self):
@@ -659,12 +659,12 @@ class MessageTests(unittest.TestCase):
 
 
 class FrontierTests(unittest.TestCase):
-    """Who is ahead at a point: speed in operations a second, overhead as a share of live bytes."""
+    """Which heap is ahead at a point: speed in operations a second, overhead as a share of live bytes."""
 
     def stand(self, **heaps):
         rounds = [
             {name: [{"speed": speed * scale, "average": overhead}] for name, (speed, overhead) in heaps.items()}
-            for scale in (1.0, 0.5, 2.0)  # the machine's mood, which pairing removes
+            for scale in (1.0, 0.5, 2.0)  # the machine's speed, which pairing removes
         ]
         return frontier.stand(rounds, "loam", [name for name in heaps if name != "loam"])
 

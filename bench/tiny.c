@@ -1,5 +1,5 @@
-/* The smallest dynamically linked program that uses malloc: start-up with this is what a heap adds
- * to every process, since /bin/true may never allocate. */
+/* The smallest dynamically linked program that uses malloc. Its start-up shows what a heap adds to
+ * every process; /bin/true may never allocate. */
 #include <stdlib.h>
 
 int main(void) {

@@ -1,8 +1,9 @@
-# The unit tests: one executable a layer, two where a layer meets both systems. Included by the list of all
-# tests, and by that of Windows (tests/windows).
+# The unit tests: one executable for each layer, two if a layer is tested on both systems. The list
+# of all tests and that of Windows (tests/windows) include this file.
 
 if(CMAKE_CROSSCOMPILING)
-  # The machine's own GTest is for the machine's own processor; Debian brings the source beside it.
+  # The machine's own GTest is for the machine's own processor. Debian has its source in another
+  # package.
   set(LOAM_GTEST_SOURCE "/usr/src/googletest" CACHE PATH "GTest's source, for other processors")
   set(INSTALL_GTEST OFF)
   add_subdirectory("${LOAM_GTEST_SOURCE}" "${CMAKE_CURRENT_BINARY_DIR}/gtest" EXCLUDE_FROM_ALL)
@@ -11,7 +12,7 @@ else()
 endif()
 include(GoogleTest)
 
-# The pretend system, in the place of src/os/SYSTEM.cpp.
+# The pretended system replaces src/os/SYSTEM.cpp.
 file(GLOB fake_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/fake_system/*.cpp")
 loam_object_library(loam_fake_checked EXCLUDE_FROM_ALL ${fake_sources})
 target_include_directories(loam_fake_checked PUBLIC "${CMAKE_CURRENT_LIST_DIR}")
@@ -22,7 +23,8 @@ set(unit_tests "")
 if(WIN32)
   list(FILTER unit_sources EXCLUDE REGEX "/(${LOAM_UNIT_LINUX_ONLY})[.]cpp$")
   add_compile_options(-mno-ms-bitfields # as the library is compiled
-    -Wno-stringop-overflow) # gcc 12 takes what is computed from the address of a table's entry for another object
+    # gcc 12 takes an address computed from a table's entry for another object
+    -Wno-stringop-overflow)
 endif()
 foreach(source IN LISTS unit_sources)
   cmake_path(GET source PARENT_PATH folder)
@@ -40,11 +42,11 @@ endforeach()
 list(REMOVE_DUPLICATES unit_tests)
 set(unit_measuring_counters "CompactTest.*")
 if(LOAM_SANITIZE)
-  list(REMOVE_ITEM unit_tests api) # The sanitizer's malloc and ours cannot both be the program's.
+  list(REMOVE_ITEM unit_tests api) # The program cannot have both the sanitizer's malloc and ours.
 endif()
 
-# What every unit test is compiled with, and gtest.h once for all of them: a third of the time
-# went into it.
+# The common part of all unit tests: gtest.h is compiled once for all, because it took a third of
+# the time.
 set(unit_flags $<$<NOT:$<CONFIG:Debug>>:-O1>)
 if(LOAM_SANITIZE)
   list(APPEND unit_flags -fsanitize=${LOAM_SANITIZE} -fno-omit-frame-pointer)
@@ -55,14 +57,15 @@ target_precompile_headers(unit_headers PRIVATE <gtest/gtest.h>)
 target_compile_options(unit_headers PRIVATE ${unit_flags})
 target_link_libraries(unit_headers PRIVATE loam_warnings loam_core_checked GTest::gtest)
 
-# It compares a document with the source. Named by its whole path: folders include this list.
+# It compares a document with the source. The name is a whole path, because other folders include
+# this list.
 set_source_files_properties("${CMAKE_CURRENT_LIST_DIR}/unit/small/sources_test.cpp" PROPERTIES
   COMPILE_DEFINITIONS "LOAM_ROOT=\"${PROJECT_SOURCE_DIR}\"")
 
 foreach(test IN LISTS unit_tests)
   add_executable(unit_${test} ${sources_${test}})
   target_precompile_headers(unit_${test} REUSE_FROM unit_headers)
-  # Some tests keep helpers in headers beside them.
+  # Some tests have helpers in headers beside them.
   target_include_directories(unit_${test} PRIVATE "${CMAKE_CURRENT_LIST_DIR}/unit")
   set(system loam_system_checked)
   if(test MATCHES "_fake$")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks what the documents say against what is there: links, anchors, file names, function names
-and make targets exist; `A::b`, in a comment too, is declared in A; no tracked file names a
-machine's folders or a package registry's host; a version that somebody wrote by hand is that of
-include/loam/loam.h; the README stays short.
+"""Compares the documents with the tree. Links, anchors, file names, function names and make targets
+must exist. `A::b`, in a comment too, must be declared in A. No tracked file may name a machine's
+folders or a package registry's host. A version that was written by hand must be that of
+include/loam/loam.h. The README must stay short.
 
     tools/check_docs.py [--root DIR]
     tools/check_docs.py --self-test
@@ -25,7 +25,7 @@ README_LINES = 150
 
 CODE_SUFFIXES = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".sh", ".cmake", ".toml", ".js", ".json",
                  ".html", ".in", ".md", ".txt", ".map", ".css"}
-# Where the names that a document mentions may be defined.
+# The places that may define a name of a document.
 NAME_SUFFIXES = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".sh", ".cmake", ".js", ".txt", ".map", ""}
 
 # Written in pieces, so that this file passes its own check.
@@ -42,18 +42,18 @@ LINK = re.compile(r"(?<!\\)!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.M)
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.M | re.S)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-# A path as a document writes it, perhaps with a line number behind it.
+# A path in a document, perhaps followed by a line number.
 PATH = re.compile(r"^(?:\./)?([\w.+-]+(?:/[\w.+-]+)*/?)(?::\d+)?$")
 FUNCTION = re.compile(r"^((?:[A-Za-z_]\w*::)*~?[A-Za-z_]\w*)\((?:[^()]*)\)$")
 QUALIFIED = re.compile(r"^((?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*)$")
-# One name in another, wherever it stands; no part of a path, no `A::all_*`.
+# A name inside another one, in any place, but not a part of a path, and not `A::all_*`.
 MEMBER = re.compile(r"(?<![\w:~/.])((?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*)(?![\w*])")
-# Notes tell what was: a name in them was right when they were written.
+# Notes describe the past: a name in them was right when they were written.
 DECISIONS = "docs/decisions/"
 NOTE_TITLE = re.compile(r"# \d+\. (.+)\n")
 DECISION_ROW = re.compile(r"^\| \[\d+\]\((?P<file>[^)]+)\) \| (?P<title>.+?) \| (?P<status>.*) \|$", re.M)
 HISTORY = ("docs/decisions/", "CHANGELOG.md")
-# The version, and where it is written once more because no program can put it there.
+# The version, and the places that repeat it because no program can write it there.
 HEADER, VERSION = "include/loam/loam.h", re.compile(r"^#define LOAM_HEADER_VERSION (\d+)$", re.M)
 VERSIONED = {
     "packaging/vcpkg/vcpkg.json": re.compile(r'"version-string": "([^"]*)"'),
@@ -81,7 +81,7 @@ class Repository:
         self.basenames = {Path(name).name for name in self.files}
         self.words: set[str] = set()
         self.declarations = cxx_names.Declarations()
-        # loam::loam_static is a target of the build, no name in the sources.
+        # loam::loam_static is a target of the build, and no name in the sources.
         self.build_targets: set[str] = set()
         for name in self.files:
             path = Path(name)
@@ -97,7 +97,7 @@ class Repository:
             self.targets |= set(line.split())
 
     def text(self, name: str) -> str | None:
-        """None for what is not text."""
+        """The text of a file; None if it is not text."""
         path = self.root / name
         if not path.is_file():
             return None
@@ -115,7 +115,8 @@ class Repository:
                       if Path(name).suffix in CXX_SUFFIXES and "vendor" not in Path(name).parts)
 
     def has_path(self, mentioned: str, document: str) -> bool:
-        """Relative to the root, to the document, or a path's unambiguous end ("base/bits.h")."""
+        """Resolves relative to the root, to the document, or by a path's unambiguous end
+        ("base/bits.h")."""
         wanted = mentioned.rstrip("/")
         beside = posixpath.normpath(str(Path(document).parent / wanted))
         known = self.files | self.folders
@@ -163,7 +164,7 @@ def check_links(repository: Repository, document: str, text: str, errors: list[s
 
 
 def is_placeholder(name: str) -> bool:
-    """NAME.cpp, TARGET/x: a word in capitals stands for something, unless it is a document's."""
+    """NAME.cpp, TARGET/x: a word in capitals is a placeholder, unless it is a document's name."""
     return any(re.fullmatch(r"[A-Z][A-Z_]+", part.split(".")[0]) and not part.endswith(".md")
                for part in name.split("/"))
 
@@ -234,7 +235,7 @@ def check_make_targets(repository: Repository, document: str, text: str,
 
 
 def check_decisions(repository: Repository, errors: list[str]) -> None:
-    """Each decision note has one row in their index, with the note's own title and a status."""
+    """Each decision note must have one row in the index, with the note's own title and a status."""
     index = repository.text(DECISIONS + "README.md") or ""
     rows: dict[str, list[tuple[str, str]]] = {}
     for match in DECISION_ROW.finditer(index):
@@ -253,7 +254,8 @@ def check_decisions(repository: Repository, errors: list[str]) -> None:
 
 
 def check_versions(repository: Repository, errors: list[str]) -> None:
-    """A version written by hand is the header's, or begins it: 0.1 is right for 0.1.7."""
+    """A version that was written by hand must be the header's, or its beginning: 0.1 is right for
+    0.1.7."""
     found = VERSION.search(repository.text(HEADER) or "")
     if not found:
         return

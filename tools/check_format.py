@@ -4,12 +4,12 @@
     tools/check_format.py [--write] [FILE...]     default: all that git tracks
     tools/check_format.py --self-test
 
---write lays them out. Releases of clang-format differ in layout, so one release decides (RELEASE);
-LOAM_CLANG_FORMAT may name it, else it is clang-format-RELEASE or clang-format in PATH. Left out are
-files that a generator writes, and include/: the public headers' block comments are laid out by hand,
-and clang-format breaks them.
+--write lays them out. Releases of clang-format differ in layout, so one release decides (RELEASE).
+LOAM_CLANG_FORMAT may name it; otherwise it is clang-format-RELEASE or clang-format in PATH. Files
+that a generator writes are left out. So is include/, because clang-format breaks the public
+headers' block comments, which are laid out by hand.
 
-Exit status: 0 in order, 1 something found, 77 that release of clang-format is not here.
+Exit status: 0 in order, 1 something found, 77 that release of clang-format is not installed.
 """
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def sources(root: Path) -> list[str]:
 
 
 def check(clang_format: str, root: Path, files: list[str], write: bool) -> list[str]:
-    """`FILE:LINE` of each place that is laid out otherwise; none when they were written."""
+    """`FILE:LINE` of each place with another layout; none after --write."""
     options = ["-i"] if write else ["--dry-run"]
     found = []
     for first in range(0, len(files), 50):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the rules of src/ that a compiler does not: which layer may include and name which, where the
-system and the processor may show, what libloam.so may need, how long a file may be.
+"""Checks the rules of src/ that a compiler does not check: which layer may include and name which, where the system and
+the processor may be named, what libloam.so may need, and how long a file may be.
 
     tools/check_layers.py [--root DIR] [--library build/libloam.so] [--recorder build/libloam-record.so]
     tools/check_layers.py --self-test
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Bottom to top: a layer includes itself and what stands before it.
+# Bottom to top: a layer may include itself and the layers before it.
 LAYERS = ["base", "os", "map", "pages", "small", "cache", "hardening", "private", "counters",
           "heap", "api"]
 # From this layer on the public headers are known.
@@ -27,7 +27,7 @@ INTRINSICS = re.compile(
     r"#\s*include\s*<(?:\w*mmintrin|x86intrin|immintrin|arm_\w+|cpuid)\.h>"
     r"|\b_mm\d*_\w+\s*\(|\b__builtin_ia32_\w+|\b_(?:tzcnt|lzcnt|pdep|pext|bextr|blsr)_\w+"
     r"|\basm\s+(?:volatile\s*)?\(|\b__asm__\b")
-# Macros that name a system; the compiler and the processor are other questions.
+# Macros that name a system. The compiler and the processor have rules of their own.
 SYSTEM_MACROS = re.compile(
     r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\b(?:_WIN32|_WIN64|WIN32|__linux__|__linux|__APPLE__|"
     r"__MACH__|__FreeBSD__|__NetBSD__|__OpenBSD__|__sun|__ANDROID__|__unix__|__CYGWIN__|"
@@ -37,8 +37,8 @@ SYSTEM_HEADERS = re.compile(r"^\s*#\s*include\s*<(sys/\w+\.h|linux/\S+|unistd\.h
                             r"pthread\.h|sched\.h|dlfcn\.h|mach/\S+)>")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"|<(?=loam/))([^">]+)[">]')
 
-# Types: where one is defined, and where it is only declared. A friend is let in by name: that is no
-# use of it.
+# Types: the place of the definition, and the places of mere declarations. A friend is admitted by name, which is no use
+# of it.
 _TYPE = r"^\s*(?:class|struct|union|enum(?:\s+class)?)\s+"
 DEFINED_TYPE = re.compile(
     _TYPE + r"(?:(?:LOAM_\w+(?:\([^)]*\))?|alignas\(\w+\))\s+)*((?:\w+::)*\w+)\s*"
@@ -46,22 +46,22 @@ DEFINED_TYPE = re.compile(
 DECLARED_TYPE = re.compile(_TYPE + r"(\w+)\s*;", re.M)
 NAMESPACE = re.compile(r"^\s*namespace\s+((?:\w+::)*\w+)\s*\{", re.M)
 QUALIFIED = re.compile(r"(?<![\w:])(\w+)::(?=\w)")
-# In comments a word with two capitals is a name; with one it may be a word.
+# In comments a word with two capitals is a name. One with a single capital may be a plain word.
 TYPE_IN_WORDS = re.compile(r"\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+\b")
 FILE_IN_WORDS = re.compile(rf"(?<![\w/])(?:src/)?((?:{'|'.join(LAYERS)})/\w+\.(?:h|cpp))\b")
 
 REPORT_LINES = 500
 FAIL_LINES = 800
 
-# The C library's own: everything else would be a run-time dependency.
+# The C library's own symbols. All others would be run-time dependencies.
 ALLOWED_LIBRARIES = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2",
                      "ld-linux-aarch64.so.1"}
 # C++ run-time symbols that may be *weak* references: operator new throws through them when the
 # program has a C++ library, and aborts when it has none.
 CXX_SYMBOL = re.compile(r"^(?:_Z|__cxa_(?!atexit|finalize|thread_atexit_impl)|__gxx_|_Unwind_)")
 
-# What libloam.so may ask of other libraries. A program or a tool may bring each of these names itself and allocate in there, so
-# none of them is called with a lock of the heap's held, but for the last row (decision 64).
+# The names that libloam.so may need of other libraries. A program or a tool may define each of these names itself and
+# allocate in there. So none of them is called with a lock of the heap held, except the last row (decision 64).
 _UNLOCKED = "called without a lock of the heap's"
 ALLOWED_IMPORTS = {
     **dict.fromkeys(["environ", "__environ", "__libc_single_threaded"], "a variable, no call"),
@@ -82,16 +82,16 @@ ALLOWED_IMPORTS = {
                     "with locks held, too: the compiler makes calls of these, and one that allocates would need itself"),
 }
 
-# What libloam-record.so may ask of other libraries: it runs inside malloc, at any moment of any program, so nothing that
-# allocates in its ordinary way, and nothing that is a point of cancellation.
+# The names that libloam-record.so may need of other libraries. It runs inside malloc, at any moment of any program. So
+# no function may be here that normally allocates, or that is a point of cancellation.
 RECORDER_IMPORTS = {
     *["environ", "__environ", "__errno_location", "getenv", "getppid", "syscall", "abort"],
     *["memcpy", "memset", "strchr", "strrchr", "strlen", "strnlen", "sysconf", "clock_gettime", "getrlimit", "getrlimit64", "sigaltstack"],
     *["mmap", "mmap64", "munmap", "madvise", "mincore"],
-    # At a process's start and a thread's, outside of the writing of events.
+    # At the start of a process or a thread, outside of the writing of events.
     *["dlsym", "dlopen", "dladdr", "dlerror", "dl_iterate_phdr", "__register_atfork", "pthread_atfork", "pthread_key_create",
       "pthread_setspecific"],
-    # The compiler's, weak.
+    # The compiler's names, which are weak.
     *["__cxa_finalize", "__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__stack_chk_fail"],
 }
 RECORDER_EXPORTS = re.compile(
@@ -116,7 +116,7 @@ COMMENT_OR_LITERAL = re.compile(
 
 
 def strip_comments(text: str) -> str:
-    """Blanks comments and keeps line numbers; literals survive well enough for these rules."""
+    """Blanks comments and keeps line numbers. Literals stay good enough for these rules."""
     def blank(match: re.Match[str]) -> str:
         found = match.group(0)
         return found if found[0] in "\"'" else re.sub(r"[^\n]", " ", found)
@@ -176,8 +176,8 @@ def check_include(target: str, layer: str, at: str, source_root: Path,
 
 
 def check_names(sources: list[Path], source_root: Path, findings: Findings) -> None:
-    """A layer does not know the layers above it: neither by a declaration nor in words. (What code
-    uses it has to include or declare, so only comments are looked through for names.)"""
+    """A layer must not know the layers above it: neither by a declaration nor in words. (Code must include or declare
+    what it uses, so only comments are searched for names.)"""
     layer_of = {path: LAYERS.index(name) for path in sources
                 if (name := path.relative_to(source_root).parts[0]) in LAYERS}
     texts = {path: path.read_text() for path in layer_of}
@@ -215,7 +215,7 @@ def check_names(sources: list[Path], source_root: Path, findings: Findings) -> N
                                    f"a comment names {file}, which does not exist")
 
 
-# Where the layers are listed for people, each as (document, pattern of one name, bottom first?).
+# The documents' lists of layers, each as (document, pattern of one name, bottom first?).
 LISTS = [
     ("src/README.md", re.compile(r"^(\w+)  +\S", re.M), False),
     ("docs/architecture.md", re.compile(r"^\| `src/(\w+)` \|", re.M), False),
@@ -224,7 +224,7 @@ LISTS = [
 
 
 def check_lists(root: Path, findings: Findings) -> None:
-    """The documents' lists of layers are LAYERS, in order."""
+    """The documents' lists of layers must be LAYERS, in order."""
     for document, pattern, bottom_first in LISTS:
         path = root / document
         text = path.read_text() if path.is_file() else ""
@@ -250,7 +250,7 @@ def check_length(path: Path, root: Path, findings: Findings) -> None:
 
 
 def tracked_sources(root: Path) -> list[Path]:
-    """Hand-written code: what git knows, or everything under the usual folders without git."""
+    """Hand-written code: the files that git knows or, without git, everything in the usual folders."""
     suffixes = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".cmake"}
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True)
     if listed.returncode == 0:
@@ -282,7 +282,7 @@ def check_library(library: Path, findings: Findings) -> None:
         if versioned[0] not in ALLOWED_IMPORTS and not CXX_SYMBOL.match(versioned[0]):
             findings.error(name, f"calls {versioned[0]} of another library, which a program may replace by one that "
                                  "allocates: ask the kernel (src/os/kernel.h), or say in ALLOWED_IMPORTS why it may be")
-    # Three pointers of static TLS (decisions 66, 87): more breaks dlopen of the library in some programs.
+    # Three pointers of static TLS (decisions 66, 87). With more, dlopen of the library fails in some programs.
     for line in output("readelf", "-lW", str(library)):
         if match := re.match(r"\s*TLS\s+\S+\s+\S+\s+\S+\s+\S+\s+(0x[0-9a-f]+)", line):
             if int(match.group(1), 16) > 24:

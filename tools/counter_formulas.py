@@ -1,5 +1,5 @@
-"""The formulas of formats/counters.toml: read, put in order, computed. tool/loam-format/src/counters/formula.rs is the
-same for the tool; formats/counters.toml says what a formula may have.
+"""Reads, orders and computes the formulas of formats/counters.toml, which also says what a formula
+may have. tool/loam-format/src/counters/formula.rs does the same for the tool.
 """
 import re
 
@@ -9,7 +9,7 @@ TOKEN = re.compile(r"\s*(\d+|[a-z][a-z0-9_]*|[-+*/().,?\[\]])")
 
 
 class FormulaError(Exception):
-    """A text that is no formula."""
+    """The text is no formula."""
 
 
 def tokens(text):
@@ -111,7 +111,7 @@ class Parser:
 
 
 def parts_of(formula):
-    """Itself, and all that it is made of."""
+    """The formula and all of its parts."""
     yield formula
     if isinstance(formula, tuple):
         for part in formula[1:]:
@@ -128,7 +128,8 @@ def names_of(formula):
 
 
 def of_process(declared):
-    """{id: formula} of the quantities and of the process's counters, each behind those that it needs."""
+    """{id: formula} of the quantities and of the process's counters, each behind those that it
+    needs."""
     texts = {quantity["id"]: quantity["derive"] for quantity in declared["quantity"]}
     for counter in declared["counter"]:
         text = counter.get("derive") if counter["scope"] == "process" else counter.get("of_process")
@@ -152,8 +153,8 @@ def of_scope(declared, scope):
 
 
 def value(formula, known, records, row=None):
-    """The number, or None where it is not known. `known`: counters; `records`: {table: [{field: value}]}; `row`: the
-    record that its table's name means, as (table, record)."""
+    """The number, or None if it is not known. `known`: counters; `records`: {table: [{field:
+    value}]}; `row`: the record that its table's name means, as (table, record)."""
     if isinstance(formula, int):
         return formula
     kind = formula[0]

@@ -1,5 +1,5 @@
-"""Which names the C++ sources declare in which class, enumeration or namespace: enough of the
-language for checks of names in prose, no more."""
+"""Finds the names that the C++ sources declare in each class, enumeration or namespace. It knows
+only as much of the language as checks of names in prose need."""
 from __future__ import annotations
 
 import re
@@ -12,7 +12,7 @@ SCOPE = re.compile(
     r"\b(namespace|class|struct|union|enum(?:\s+(?:class|struct))?)\s+"
     r"(?:alignas\([^)]*\)\s*|LOAM_\w+(?:\([^)]*\))?\s+|\[\[[^\]]*\]\]\s*)*"
     r"((?:\w+::)*\w+)\s*(?:<[^{]*>)?\s*(?:final\s*)?(?::(?!:)([^{]*))?$")
-# Without a name of its own: what it declares is the outer scope's. (Literals are blanked.)
+# A scope without a name declares its names in the outer scope. (Literals are blanked.)
 TRANSPARENT = re.compile(r"\b(?:namespace|extern|struct|union|enum)\s*(?::[^{]*)?$")
 ALIAS = re.compile(r"\busing\s+(\w+)\s*=|\btypedef\b[^;{}]*\b(\w+)\s*;|\bnamespace\s+(\w+)\s*=")
 
@@ -63,7 +63,7 @@ class Declarations:
             self.members.setdefault(part, set()).add(inner)
         self.members.setdefault(name, set())
         if outer is not None and scope.group(1) == "enum":
-            # What it lists is the outer scope's as well; each word goes where it is looked for.
+            # The outer scope has the enumerators too. Each word is added where it is looked up.
             self.bases.setdefault(outer, set()).add(name)
         if scope.group(3) and scope.group(1) != "enum":
             self.bases.setdefault(name, set()).update(WORD.findall(scope.group(3)))
@@ -73,8 +73,8 @@ class Declarations:
         return scope in self.members and scope not in self.aliases
 
     def declares(self, scope: str, name: str, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether it is a name of the scope, or of what the scope stands on. True for a scope that
-        is only another name of something."""
+        """Whether it is a name of the scope, or of a base of the scope. True for a scope that is
+        only another name of something."""
         if scope in self.aliases or name.removeprefix("~") == scope:
             return True
         if scope in seen:
@@ -84,7 +84,8 @@ class Declarations:
                        for base in self.bases.get(scope, ())))
 
     def undeclared(self, qualified: str) -> str | None:
-        """The first step of `a::b::c` that is wrong, in words; None if all are right or unknown."""
+        """Describes the first step of `a::b::c` that is wrong; None if all steps are right or
+        unknown."""
         parts = qualified.removeprefix("::").split("::")
         for scope, name in zip(parts, parts[1:]):
             if self.knows(scope) and not self.declares(scope, name):

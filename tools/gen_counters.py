@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes what follows from formats/counters.toml: the fields of the structs in include/loam/stats.h, the
-table in src/counters/counter_list.h, the library's formulas in src/counters/derived.h, the tool's names in
-tool/loam-format/src/counters/ids.rs, the tables of docs/counters.md, and what registers the counters with Performance
-Monitor of Windows: packaging/loam_counters.man, and the strings that it names, loam_counters.rc. Formulas are read
-too: one that is none, or names nothing, is an error.
+"""Writes all files that follow from formats/counters.toml: the fields of the structs in include/loam/stats.h, the table
+in src/counters/counter_list.h, the library's formulas in src/counters/derived.h, the tool's names in
+tool/loam-format/src/counters/ids.rs, and the tables of docs/counters.md. For Performance Monitor of Windows it writes
+packaging/loam_counters.man, which registers the counters, and its strings, loam_counters.rc. Formulas are read too. One
+that is malformed, or names something unknown, is an error.
 
     tools/gen_counters.py           writes all
     tools/gen_counters.py --check   exits with 1 if one is stale
@@ -125,7 +125,8 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {{
 
 
 def cxx(formula):
-    """A formula of counters alone in C++; None if it needs a table, a quantity, or a counter that only other processes know."""
+    """A formula of counters alone, in C++; None if it needs a table, a quantity, or a counter that only other processes
+    know."""
     if isinstance(formula, int):
         return str(formula)
     kind, *parts = formula
@@ -236,7 +237,7 @@ def tables(declared):
 
 
 def monitor_id(name):
-    """As shown::id_of() in src/counters/shown_counters.h."""
+    """Does what shown::id_of() in src/counters/shown_counters.h does."""
     number = 2166136261
     for byte in name.encode():
         number = (number ^ byte) * 16777619 & 0xffffffff
@@ -247,7 +248,7 @@ def monitored(declared):
     """The counters that Performance Monitor shows: (id, name there, description, counter)."""
     found = []
     for counter in members(declared, ["heap", "process"]):
-        # Perfmon adds "/sec" to nothing: a rate's name says what it is a rate of.
+        # Perfmon does not add "/sec" to a name, so the name of a rate says what it is a rate of.
         name = counter["id"].replace("_", " ").capitalize()
         if counter["kind"] == "counter":
             name += "/sec"
@@ -260,7 +261,7 @@ def monitored(declared):
 
 
 def guid_of(name):
-    """As src/os/windows_publish.cpp has it."""
+    """Does what src/os/windows_publish.cpp does."""
     text = (ROOT / "src/os/windows_publish.cpp").read_text()
     words = re.findall(r"0x([0-9a-f]+)", text.split(f"constexpr GUID {name} = ")[1].split(";")[0])
     return f"{{{words[0]}-{words[1]}-{words[2]}-{''.join(words[3:5])}-{''.join(words[5:])}}}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/small/size_class_table.h: the size classes with the waste that each one costs.
+"""Writes src/small/size_class_table.h: the size classes and the waste of each one.
 
 Classes: steps of 16 bytes to 256, then FINE_STEPS per doubling to 1 KiB and STEPS per doubling to 32 KiB. A span
 of a class is the smallest number of pages with at least the target number of slots whose tail is at most MAX_TAIL
@@ -36,7 +36,8 @@ def sizes():
 
 
 def target_slots(size):
-    """Few slots empty soon ((1-f)^n for occupancy f and n slots); many amortise a visit to the page heap."""
+    """With few slots, a span is soon empty ((1-f)^n for occupancy f and n slots). Many amortise a
+    visit to the page heap."""
     if size <= 96:
         return PAGE // size        # one page
     if size < 1024:
@@ -65,7 +66,8 @@ def span_pages(size):
 
 
 def list_scale(slots):
-    """used * LISTS // slots, by multiplication: used * scale - 1 has it in its top byte (small/bin.cpp proves it)."""
+    """used * LISTS // slots, by multiplication: the top byte of used * scale - 1 (small/bin.cpp
+    proves it)."""
     return (LISTS << 24) // slots + 1
 
 

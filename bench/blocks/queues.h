@@ -48,7 +48,7 @@ class LoamQueue {
     const std::lock_guard lock(mutex_);
     queue_.push(std::forward<F>(f));
   }
-  // It would run its functor under the mutex, which is the cost of a lock around this queue.
+  // The functor runs under the mutex, which is the cost of a lock around this queue.
   bool run_one(Sum& sum) {
     const std::lock_guard lock(mutex_);
     return queue_.run_one(sum);

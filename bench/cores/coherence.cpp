@@ -34,7 +34,7 @@
 namespace {
 
 using namespace cores;
-using Stats = struct loam_stats;  // a function has its name too
+using Stats = struct loam_stats;  // the tag is needed because a function has the same name
 
 struct Allocator {
   explicit Allocator(const char* path) : library(dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
@@ -155,7 +155,7 @@ class Run {
   Scheduler& scheduler_;
 };
 
-// The same addresses in each run, and one real core: a thread that gets the baton runs there next.
+// Each run has the same addresses and one real core. The thread that gets the baton runs there.
 void be_repeatable(char** argv) {
   const int now = personality(0xffffffff);
   if ((now & ADDR_NO_RANDOMIZE) == 0 && personality(now | ADDR_NO_RANDOMIZE) != -1) {
@@ -192,11 +192,12 @@ int main(int argc, char** argv) {
 
   Allocator allocator(library.data());
   if (workload == "private") allocator.use_private_heap();
-  allocator.give(allocator.take(1));  // what is done once is done before there are threads
+  allocator.give(allocator.take(1));  // work that is done once precedes the threads
   Scheduler scheduler(threads, quantum, args.seed());
   Run run(allocator, workload, threads, args.seed(), scheduler);
   Stats before{}, again{}, after{};
-  // Loam's own counts are read outside the model, which would take the reader for a core.
+  // Loam's own counts are read outside the model, because the model would count the reader as a
+  // core.
   const auto mark = [&](unsigned me, Stats& stats, bool counting) {
     Model::leave();
     stats = allocator.stats();

@@ -1,5 +1,5 @@
-// The cache lines of many cores under the MESI protocol: who holds a line, and who wrote to it
-// last.
+// The cache lines of many cores under the MESI protocol: which cores hold a line, and which core
+// wrote to it last.
 //
 //   a line:  holders (a bit a core)    dirty (the core whose write is in no other place, or none)
 //   dirty != none  =>  holders == {dirty}
@@ -49,7 +49,7 @@ class Directory {
     return old.holders != 0 ? Outcome::kHit : Outcome::kCold;
   }
 
-  /// The memory is the system's again: its lines are in no cache.
+  /// The system has the memory back, so its lines are in no cache.
   void drop(uintptr_t address, size_t bytes) {
     for (uintptr_t page = address / kPage; page < (address + bytes) / kPage; ++page) {
       pages_.erase(page);
@@ -77,7 +77,7 @@ class Directory {
     return (*last_)[address % kPage / kLine];
   }
 
-  std::unordered_map<uintptr_t, Page> pages_;  // pages stay where they are when others are added
+  std::unordered_map<uintptr_t, Page> pages_;  // other pages do not move when a page is added
   uintptr_t last_page_ = 0;
   Page* last_ = nullptr;
 };

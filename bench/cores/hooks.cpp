@@ -58,7 +58,7 @@ void look(uintptr_t address, size_t bytes, bool write, const void* code) {
   }
 }
 
-// Another thread may run first; then nothing comes between the count and the access.
+// Another thread may run first. After that, nothing comes between the count and the access.
 void access(const volatile void* address, size_t bytes, bool write, const void* code) {
   if (me == kNobody) return;
   state.scheduler->step(core());

@@ -3,9 +3,9 @@
 //   begin   a core's read-modify-write with acquire order changes a word from `before`
 //   end     the same core, with release order, makes the word `before` again
 //
-// In between, another core that changes the word, or fails to, has met a held lock. It counts once
-// a section. A list that is pushed to and taken from does not restore its word, so it is no lock.
-// A bit that is claimed and given back by one thread is one.
+// If another core changes the word in between, or fails to, it has met a held lock. It counts once
+// a section. A list that is pushed to and taken from does not restore its word, so it is no lock. A
+// bit that one thread claims and gives back is a lock.
 #pragma once
 
 #include <bit>

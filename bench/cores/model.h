@@ -23,10 +23,10 @@ struct Traffic {
 struct Counts {
   uint64_t accesses, changes, failed_changes;  // changes: atomic read-modify-writes
   uint64_t sections, collisions, waits;        // of locks; waits in the kernel, and yields
-  Traffic allocator, program;                  // by whose instruction
+  Traffic allocator, program;                  // the code that the instruction belongs to
 };
 
-/// A place in the allocator's code: what it moved, and the sections of locks that it ends.
+/// A place in the allocator's code: the lines that it moved, and the lock sections that it ends.
 struct Place {
   uintptr_t code;
   Traffic traffic;
@@ -43,7 +43,7 @@ class Model {
   static Counts counts();
   static std::vector<Place> places();  // the most first
 
-  /// The program itself reads or writes a word of a block.
+  /// Call when the program itself reads or writes a word of a block.
   static void touch(void* word, bool write);
 };
 

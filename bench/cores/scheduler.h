@@ -21,8 +21,8 @@ class Scheduler {
   /// `quantum`: the mean number of accesses before another thread may run.
   Scheduler(unsigned threads, unsigned quantum, uint64_t seed);
 
-  /// Runs body(core) and then leave() in each thread. Threads end one after the other when all have
-  /// left, so that what a thread's end does is in no count.
+  /// Runs body(core) and then leave() in each thread. Threads end one after the other after all
+  /// have left, so that no count includes the end of a thread.
   void run(const std::function<void(unsigned)>& body, const std::function<void()>& leave);
 
   void step(unsigned me) {
@@ -42,7 +42,7 @@ class Scheduler {
   struct Seat {
     sem_t turn;
     uint32_t left = 1;
-    const uint32_t* word = nullptr;  // what it waits for, while that has `value`
+    const uint32_t* word = nullptr;  // the thread waits while this word has `value`
     uint32_t value = 0;
     bool ended = false;
   };

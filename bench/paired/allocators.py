@@ -1,4 +1,4 @@
-"""Who is compared: the heap under judgement and its peers.
+"""The compared allocators: the heap under judgement and its peers.
 
 Names come from `loam allocators --json`, the one catalogue; a path to a shared object is an
 allocator too, named after its file, so that two builds of the same heap can be compared.
@@ -26,7 +26,7 @@ class Allocator:
     environment: dict = field(default_factory=dict, hash=False)
 
     def describe(self, repository):
-        """For the results file: no absolute paths, and a digest instead of trust."""
+        """For the results file: no absolute paths, and a digest that identifies the file."""
         path = self.path
         if path and path.is_relative_to(repository):
             path = path.relative_to(repository)

@@ -1,4 +1,4 @@
-"""Charts of a sweep and of the frontier, as SVG, by matplotlib (bench/publish brings it along)."""
+"""Charts of a sweep and of the frontier, as SVG, by matplotlib (bench/publish installs it)."""
 
 from . import frontier, ratios, sweeps
 
@@ -116,7 +116,7 @@ def draw(data, folder):
     made = []
     for name, title, unit, value, log, limit in charts:
         if not value(data, data["subject"]):
-            continue  # counts were not asked for, or callgrind is not there
+            continue  # counts were not requested, or callgrind is missing
         _plot(data, folder / f"{name}.svg", title, unit, value, log, limit)
         made.append((f"{name}.svg", title))
     return made

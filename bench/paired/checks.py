@@ -118,7 +118,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Above:
-    """A limit on what we take above one opponent, as a difference."""
+    """A limit on the difference between our figure and one opponent's."""
 
     figure: str
     title: str

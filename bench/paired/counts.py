@@ -22,7 +22,8 @@ def _golden():
 
 
 def of_case(probe, case, allocator):
-    """{function: {"instructions": ...}} of one case; TrialFailed where it does not run there."""
+    """{function: {"instructions": ...}} of one case; raises TrialFailed if the case does not
+    run."""
     golden = _golden()
     if not golden.has_callgrind():
         raise TrialFailed("valgrind is not installed (Debian package valgrind)")

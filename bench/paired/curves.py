@@ -24,7 +24,7 @@ def by_size(rounds, allocator, pattern):
 
 @dataclass(frozen=True)
 class Smooth:
-    """No size much dearer than its neighbours, counted per page that it touches.
+    """No size is much dearer than its neighbours, counted per page that it touches.
 
     Only a block's first word is written, so a block of a page or more touches one page and a
     smaller one its share of a page. A size may cost more than its smaller neighbour in proportion
@@ -44,7 +44,7 @@ class Smooth:
 
     @staticmethod
     def worst(costs):
-        """(ratio, size) of the size that sticks out most, from {size: cost}."""
+        """(ratio, size) of the size with the largest ratio, from {size: cost}."""
         sizes = sorted(costs)
         worst = (0.0, None)
         for i, size in enumerate(sizes):
@@ -82,8 +82,8 @@ class Smooth:
 
 @dataclass(frozen=True)
 class Steady:
-    """No size ages: unmet when some size's last round is surely slower than its second, that is,
-    when the interval of its ratio lies above the limit."""
+    """No size ages. The demand is unmet if some size's last round is surely slower than its second:
+    if the interval of its ratio lies above the limit."""
 
     figure: str
     title: str

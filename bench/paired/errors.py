@@ -1,8 +1,8 @@
-"""What ends a benchmark early, with a message for the person who started it."""
+"""Errors that end a benchmark early, each with a message for the user."""
 
 
 class UsageError(Exception):
-    """The command line asks for something that does not exist; exit 2."""
+    """The command line names something that does not exist; exit 2."""
 
 
 class SetupError(Exception):
@@ -10,5 +10,5 @@ class SetupError(Exception):
 
 
 def not_built(path):
-    """What to say where a program, or the library, is not there."""
+    """The message when a program, or the library, is missing."""
     return f"{path} does not exist; `make bench-build` makes it"

@@ -25,7 +25,7 @@ def _seconds(lines):
 
 
 def watch(outcome):
-    """What the launcher saw of any workload: for the record, and for every table's memory part."""
+    """What the launcher measured of any workload, for the record and every table's memory part."""
     keys = (
         "seconds",
         "user_seconds",
@@ -85,7 +85,7 @@ def tokens(outcome):
 
 
 def queue(outcome):
-    """One container and one test a process: all that is not `after` is its rounds."""
+    """One container and one test a process: every series except `after` is its rounds."""
     lines = [line for line in outcome.checkpoints if line.get("series") != "after"]
     lines = _need(lines, "rounds")
     return {
@@ -130,8 +130,8 @@ def phase(outcome):
 
 
 def sizes(outcome):
-    """Per size: ns a block once warm, and the last round over the second. A size's series is its
-    name; alternating sizes share a series and are told apart by their size."""
+    """For each size: ns a block once warm, and the last round over the second. A size's series is
+    its name. Alternating sizes share a series and are distinguished by their size."""
     by_size = {}
     for line in outcome.checkpoints:
         if line["series"] != "after":
@@ -168,7 +168,7 @@ def micro(outcome):
 
 
 def private_heaps(outcome):
-    """As micro, and what 10,000 small heaps keep resident: MiB above the start."""
+    """The figures of micro, and what 10,000 small heaps keep resident: MiB above the start."""
     figures = micro(outcome)
     for line in outcome.checkpoints:
         if line["series"].endswith("-many"):
@@ -179,7 +179,7 @@ def private_heaps(outcome):
 
 
 def program(outcome):
-    """Of a program that is not ours: what the system accounts to it and to what it started."""
+    """For programs of other projects: what the system accounts to the program and its children."""
     watched = outcome.watch
     return {
         "cpu": watched["user_seconds"] + watched["system_seconds"],

@@ -1,4 +1,4 @@
-"""The grid of bench/frontier, and who is ahead of whom at a point of it.
+"""The grid of bench/frontier, and which heap is ahead at each of its points.
 
 A point is live bytes, a mix of sizes, the order of frees, and threads: `16M/medium/random/1`. Two figures count. Speed is
 operations (a block allocated, another freed) a second of processor time, after the table is filled. Overhead is
@@ -25,12 +25,12 @@ MIXES = {  # name: what --sizes of the program says, operations of the long form
 }
 ORDERS = ("random", "fifo", "hot", "lifo", "burst", "shared")
 QUICK = 50  # the short form has a fiftieth of the operations
-WARM = 0.25  # of the checkpoints after the fill, at the start: not judged
+WARM = 0.25  # of the checkpoints after the fill, the first share is not judged
 
-# A peer is ahead if it is so by more than this share; of overhead also by this share of the live bytes.
+# A peer is ahead if it is better by more than this share. For overhead, also by this share of the live bytes.
 TOLERANCE, LEAST_OVERHEAD = 0.02, 0.002
-FASTEST = 0.95  # of the fastest: what is slower is listed
-HALF = 0.5  # of the fastest: only peers that have as much are compared by memory
+FASTEST = 0.95  # of the fastest's speed: a slower Loam is listed
+HALF = 0.5  # of the fastest's speed: slower peers are not compared by memory
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def grid():
 
 
 def find(patterns):
-    """The grid's points that match one of the patterns; a whole name may be one that the grid does not have."""
+    """The grid's points that match one of the patterns. A complete name may also be a point outside the grid."""
     known, found = grid(), []
     for pattern in patterns:
         matching = [point for point in known if fnmatch.fnmatchcase(point.name, pattern)]
@@ -124,7 +124,7 @@ def smaller(one, other, tolerance=TOLERANCE):
 
 
 def stand(rounds, ours, peers, memory="average", tolerance=TOLERANCE):
-    """The standing of one heap of ours; None where it, or every peer, has no figures."""
+    """The standing of one heap of ours. None if it has no figures, or no peer has."""
     overhead = {name: ratios.median_of(rounds, name, memory) for name in (ours, *peers)}
     speed = {}
     for peer in peers:

@@ -1,4 +1,4 @@
-"""The gates of the design, and the two wider suites: what is run, what is read, what must hold.
+"""The gates of the design, and the two wider suites: their programs, figures and limits.
 
 A gate is run as the list of its cases, one after another, and gives one sample: the figures of all
 cases together. Its checks are judged one by one.
@@ -21,8 +21,9 @@ class Step:
     case: Case
     read: callable
     prefix: str = ""
-    only_subject: bool = False  # a demand on us alone, which no peer need spend time on
-    # A peer that runs past the case's limit has no figures of this step, and keeps the others'.
+    only_subject: bool = False  # a demand on us alone, so peers do not run it
+    # A peer that runs past the case's limit has no figures of this step. It keeps those of the
+    # other steps.
     may_run_long: bool = False
 
 
@@ -34,11 +35,11 @@ class Gate:
     title: str
     steps: list
     checks: list = field(default_factory=list)
-    # Without contenders' A B B A rounds of their own: every peer takes part in every round.
+    # True: contenders have no A B B A rounds of their own, and every peer runs in every round.
     all_in_every_round: bool = False
     most_rounds: int = 1000  # for gates whose trials take a minute
     derive: callable = None  # figures of all steps -> further figures
-    share: int = 60  # of a time budget, in relation to the others: about seconds of a full run
+    share: int = 60  # of a time budget, relative to other gates: about the seconds of a full run
     counted: callable = None  # allocator -> figures that need no clock
     prepare: callable = None  # runner -> None, before the first trial; TrialFailed ends the gate
 
@@ -150,15 +151,15 @@ def build(workloads, bench, quick):
         )
 
     def sizes():
-        # Totals as far as a paired run can afford; the lab's full sweep goes through all of them.
+        # The totals are as large as a paired run can afford. The lab's full sweep has all of them.
         share = 8 if quick else 1
         rounds = 4
         program = workloads / "sizes"
 
-        # Some peers fill every page of 8 GiB for one word each, and take minutes a round.
+        # Some peers write to every page of 8 GiB for a block of one word, and take minutes a round.
         def step(name, variant, total, further=(), idle_ms=0, only=False, limit=12):
             arguments = ["--variant", variant, "--total", total // share, "--idle-ms", idle_ms]
-            # Without limits of its own: the total is what is meant.
+            # Lifts the program's own limit, so that --total decides alone.
             arguments += ["--touched", 1 << 40]
             case = Case(program, [*arguments, *further], timeout=limit)
             return Step(
@@ -181,7 +182,7 @@ def build(workloads, bench, quick):
             steps.append(step(variant, variant, 8 * 1024 * MIB, twice))
             words = f"speed, 64 KiB and 64 KiB - 32 in turn{variant[11:].replace('-', ', ')}"
             checks.append(Versus(f"{variant}.mean_ns", words, "ns", 1.0, speed=True))
-        # What comes back after the last free is asked of the size that has the most resident.
+        # Memory after the last free is measured with the size that has the most resident.
         back = ["--size", 1024, "--rounds", 2]
         steps.append(step("back", "malloc", 2048 * MIB, back, 10_000 // share, True, limit=120))
         checks += [
@@ -208,14 +209,15 @@ def build(workloads, bench, quick):
         title = f"start-up of a trivial program, {repeat} runs"
         return Gate("startup", title, steps, checks, share=60)
 
-    # The longest last: an interrupt costs least there.
+    # The longest gate is the last one, so that an interrupt loses the least.
     found = [startup(), lfh("lfh1", 1), lfh("lfh2", 2), tokens(), handoff(), phase(), queue()]
     found += [sizes(), instructions(bench)]
     return {gate.name: gate for gate in found if gate}
 
 
 def instructions(bench):
-    """What the fast paths execute, under callgrind; the golden file judges ours, so no limit."""
+    """What the fast paths execute, under callgrind. The golden file judges our counts, so there is
+    no limit."""
     sizes = (16, 64, 1024)
     checks = [
         Versus(f"{function}.{size}", f"{function} of {size} B, instructions", "count", None)
@@ -260,7 +262,8 @@ def micro(bench, quick):
 
 
 def private_heaps(bench, quick, kind):
-    """Private heaps, malloc and std::pmr's pools over it: a figure a case, no limit. A kind is a process."""
+    """Private heaps, malloc, and std::pmr's pools over malloc: a figure a case, no limit. Each kind
+    is a process."""
     operations = 100_000 if quick else 1_000_000
     arguments = ["--kind", kind, "--operations", operations]
     if quick:

@@ -1,4 +1,4 @@
-"""What the benchmark ran on, and whether it ran alone."""
+"""The machine that the benchmark ran on, and its other load."""
 
 import os
 import platform
@@ -26,7 +26,7 @@ def _git(repository, *arguments):
 
 
 def describe(repository):
-    """The machine without its name: what decides the figures."""
+    """The properties of the machine that decide the figures, without its name."""
     cpuinfo = _read("/proc/cpuinfo")
     model = re.search(r"^model name\s*: (.*)$", cpuinfo, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
@@ -68,7 +68,8 @@ class CpuTimes:
 
 @dataclass
 class Quiet:
-    """Measures a span: what share of the machine was stolen, and what share others used."""
+    """Measures a span of time: the shares of the machine that were stolen and that other programs
+    used."""
 
     begin: CpuTimes
     own_begin: float

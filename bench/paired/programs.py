@@ -20,23 +20,24 @@ from .gates import Gate, Step
 from .trial import Case, TrialFailed
 
 SOURCES = Path(__file__).resolve().parent.parent / "programs"
-TIMEOUT = 120  # seconds; each takes one to five, so that it is a program that hangs
-# Before PATH: a version manager's front is a shell script, which would be measured with it.
+TIMEOUT = 120  # seconds; a program takes one to five, so a program that reaches this hangs
+# Searched before PATH, because a version manager puts a shell script there, which would be measured
+# too.
 SYSTEM_FOLDERS = "/usr/bin:/bin"
 
 
 @dataclass(frozen=True)
 class Program:
-    """`arguments` is called with the folder of the inputs and the size, and so is `client`; `make`
-    with a random generator and the size, and gives the text of `input`."""
+    """`arguments` and `client` are called with the folder of the inputs and the size. `make` is
+    called with a random generator and the size, and returns the text of `input`."""
 
     name: str
     does: str
-    commands: tuple  # the first is measured, the others must be there
+    commands: tuple  # the first one is measured; the other ones must exist
     packages: str  # Debian's
     size: int
     quick: int
-    share: int  # of the time, in relation to the others: about a run's tenths of a second
+    share: int  # of the time, relative to other programs: about tenths of a second for a run
     arguments: callable
     input: str | None = None
     make: callable = None
@@ -46,7 +47,7 @@ class Program:
     version: str = "--version"
 
     def missing(self):
-        """None where the machine has it, else what to install."""
+        """None if the machine has the program, otherwise the package to install."""
         lacking = [command for command in self.commands if not find(command)]
         if not lacking:
             return None
@@ -58,7 +59,7 @@ def find(command):
 
 
 def version(program):
-    """As the program says it itself, or as much of it as looks like a version."""
+    """The program's own text, or the part of it that looks like a version."""
     try:
         said = subprocess.run(
             [find(program.commands[0]), program.version],
@@ -76,7 +77,7 @@ def version(program):
 
 
 class Answers:
-    """What a program answers: the first answer is the right one."""
+    """What a program answers. The first answer is the right one."""
 
     def __init__(self, program, folder):
         self.program, self.folder = program, folder
@@ -89,7 +90,7 @@ class Answers:
             path = self.folder / self.program.written
             try:
                 answer += f"{path.name}: {hashlib.sha256(path.read_bytes()).hexdigest()}\n"
-                path.unlink()  # the next trial has to write its own
+                path.unlink()  # the next trial must write its own file
             except OSError:
                 raise TrialFailed(f"wrote no {path.name}") from None
         if self.right is None:
@@ -146,7 +147,8 @@ def gate(program, folder, quick):
 
 
 def factoring(generator, bits):
-    """Two primes of so many bits, to be found from their product: hard for a solver, and sat."""
+    """A solver must find two primes of so many bits from their product. It is hard, and
+    satisfiable."""
 
     def prime():
         while True:
@@ -171,7 +173,8 @@ def factoring(generator, bits):
 
 
 def statements(generator, thousands):
-    """Rows of many lengths: inserted, indexed, thinned, inserted again, joined, grown, sorted."""
+    """Rows of many lengths: inserted, indexed, partly deleted, inserted again, joined, grown,
+    sorted."""
 
     def rows(first, longest):
         for begin in range(first, first + thousands * 1000, 500):
@@ -209,7 +212,7 @@ def elements(generator, thousands):
 
 
 def drawing(generator, pages):
-    """PostScript: curves and words, a page after another."""
+    """PostScript: pages of curves and words."""
 
     def point():
         return f"{generator.randrange(600)} {generator.randrange(800)}"
@@ -239,7 +242,7 @@ def objects(generator, thousands):
 
 
 def words(generator, thousands):
-    """Lines of six words, some often and most seldom."""
+    """Lines of six words. A few words are frequent, and most are rare."""
     return "".join(
         " ".join(f"w{int(generator.paretovariate(0.5) % 300_000)}" for _ in range(6)) + "\n"
         for _ in range(thousands * 1000)
@@ -254,7 +257,7 @@ def graph(generator, nodes):
 
 
 def functions(generator, many):
-    """C++ that a checker has to follow: branches, loops, containers, calls from one to another."""
+    """C++ for a checker to follow: branches, loops, containers, and calls between functions."""
     lines = ["#include <string>", "#include <vector>"]
     for i in range(many):
         callee = f"f{generator.randrange(i)}(b, a % {1 + generator.randrange(9)}, v)" if i else "a"
@@ -275,7 +278,7 @@ def _script(name):
 
 
 def _drawn(folder, size):
-    # The last page is what is compared.
+    # Only the last page is compared.
     sure = ["-q", "-dSAFER", "-dNOPAUSE", "-dBATCH"]
     return [*sure, "-sDEVICE=png16m", "-r72", f"-sOutputFile={folder / 'page.png'}", folder / "gs.ps"]
 
@@ -395,7 +398,7 @@ ALL = {
             quick=5,
             share=9,
             arguments=_script("rows.php"),
-            # Without PHP's own heap, which would take all from ours in blocks of 2 MiB.
+            # Disables PHP's own heap, which would take everything from ours in blocks of 2 MiB.
             environment={"USE_ZEND_ALLOC": "0"},
         ),
         Program(
@@ -407,7 +410,7 @@ ALL = {
             quick=2,
             share=9,
             arguments=_script("records.py"),
-            # Without Python's own pools of small blocks.
+            # Disables Python's own pools of small blocks.
             environment={"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"},
         ),
         Program(

@@ -81,7 +81,7 @@ def differences(rounds, first, second, figure):
 
 
 def values_of(rounds, allocator, figure):
-    """Every sample of one figure of one allocator."""
+    """All samples of one figure of one allocator."""
     return [
         sample[figure]
         for samples in rounds

@@ -50,7 +50,7 @@ def _judgement(verdict):
     estimate = verdict.estimate
     open_question = ""
     if isinstance(check, Versus) and estimate and estimate.low < check.limit < estimate.high:
-        open_question = "?"  # the interval holds the limit: more rounds would tell
+        open_question = "?"  # the interval contains the limit, so more rounds would decide
     text = ("met" if verdict.met else "NOT MET") + open_question
     if check.goal is not None:
         text += f", {check.goal:g}x {'met' if verdict.goal_met else 'not'}"
@@ -184,7 +184,7 @@ WATCHED = (
 
 
 def _process(run, step, peers):
-    """What the launcher saw from outside: the workload's own tables are in these figures."""
+    """What the launcher measured from outside. These figures include the workload's own tables."""
     program = " ".join(map(str, [step.case.program.name, *step.case.arguments]))
     lines = [f"  process {program}"]
     lines.append("  " + " " * 24 + "".join(f"{title:>13}" for title, _, _ in WATCHED))
@@ -199,7 +199,7 @@ def _process(run, step, peers):
 
 
 def cases(run, peers):
-    """A suite without checks: a row a case, against the best peer of that case."""
+    """A suite without checks: a row for each case, compared with the best peer of that case."""
     rounds = run.kept("screening")
     names = [
         name

@@ -24,7 +24,8 @@ def now():
 
 
 class ResultsFile:
-    """Writes to a neighbour and renames, so that a reader or a full disk never sees half of it."""
+    """Writes a file beside it and renames that, so that readers never see half of it, even on a
+    full disk."""
 
     def __init__(self, path, header, resume=None):
         """`resume`: the data of an earlier run, whose gates are kept; see may_resume()."""
@@ -66,7 +67,7 @@ class ResultsFile:
 
 
 def load(path):
-    """A results file that some run wrote; UsageError says what is wrong with another."""
+    """A results file of some run. Otherwise UsageError says what is wrong with it."""
     try:
         data = json.loads(path.read_text())
     except OSError as error:
@@ -81,7 +82,7 @@ def load(path):
 
 
 def revive(data, gate):
-    """The Run of a gate as the file has it; None if it was not measured."""
+    """The Run of a gate from the file's data; None if it was not measured."""
     stored = data["gates"].get(gate.name)
     if stored is None:
         return None
@@ -122,9 +123,9 @@ def may_resume(data, header, path):
 
 
 def merge(parts):
-    """One data set from several of the same commit, heap and machine. `parts`: {path: data}; of a
-    gate in several, a finished one counts before an unfinished one, and the later before the
-    earlier."""
+    """One data set from several of the same commit, heap and machine. `parts`: {path: data}. If
+    several have a gate, a finished one is preferred to an unfinished one, and then the latest is
+    preferred."""
     ordered = sorted(parts.items(), key=lambda item: item[1]["started"])
     first = ordered[0][1]
     whole = {**first, "allocators": {}, "absent": {}, "gates": {}, "parts": []}

@@ -21,12 +21,13 @@ from .trial import TrialFailed, TrialTooLong
 STEAL_LIMIT = 0.01
 OTHERS_LIMIT = 0.05
 MOST_PADDING = 2048
-# Peers this close to the best of a figure, at screening, meet the subject in rounds of their own.
+# Peers this close to the best of a figure at screening run with the subject in rounds of their own.
 CONTENDER_SHARE = 0.10
 MOST_CONTENDERS = 3
-# Within a budget: of all checks together; and the rounds that make a verdict, whatever they cost.
+# Within a budget: the most contenders of all checks together, the least rounds for a verdict at any
+# cost, and the most rounds.
 MOST_IN_BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 4, 3, 15
-# How often peers that would decide a demand by screening alone are met in rounds of their own.
+# How many times peers that would decide a demand by screening alone get rounds of their own.
 MOST_APPEALS = 3
 SCREENING_SHARE = 0.35  # a second screening only if both fit into this share of the gate's time
 TRIAL_SECONDS = "process_trial_seconds"
@@ -70,7 +71,7 @@ class Run:
 
 
 class Scheduler:
-    """`notify()` is called after every round, so that nothing finished can be lost."""
+    """`notify()` is called after every round, so that no finished round is lost."""
 
     def __init__(self, runner, subject, peers, options, progress, notify):
         self.runner, self.subject, self.peers = runner, subject, peers
@@ -78,7 +79,7 @@ class Scheduler:
         self.random = random.Random(options.seed)
 
     def run(self, gate, run):
-        """Goes on from the rounds that `run` has already."""
+        """Continues after the rounds that `run` already has."""
         everyone = [self.subject, *self.peers]
         began = time.monotonic()
         try:
@@ -112,7 +113,7 @@ class Scheduler:
             for number in range(rounds):
                 for peer in contenders:
                     if done > 0:
-                        done -= 1  # an earlier run has it
+                        done -= 1  # an earlier run has measured it
                         continue
                     self._rounds(gate, run, "final", [self.subject, peer], 1, number, fresh=True)
 
@@ -155,8 +156,8 @@ class Scheduler:
         self._rounds(gate, run, "final", [self.subject, *contenders], rounds)
 
     def _decided_by_screening(self, gate, run):
-        """Peers because of which a check fails, and that ran in screening alone: the worst of a
-        dozen peers' one or two rounds is most likely the unluckiest."""
+        """Peers that ran in screening alone and make a check fail. The worst of a dozen peers' one
+        or two rounds is most likely the unluckiest."""
         screening, final = run.kept("screening"), run.kept("final")
         names = [p.name for p in self.peers if p.name not in run.failed]
         met = {name for samples in final for name in samples}
@@ -168,7 +169,7 @@ class Scheduler:
         return [peer for peer in self.peers if peer.name in deciding - met]
 
     def _count(self, gate, run, everyone):
-        """Counts are the same every time, and no other program disturbs them: one round."""
+        """One round, because counts are the same every time and no other program disturbs them."""
         samples = {}
         self.progress.plan(gate, len(everyone), "counted once")
         for allocator in everyone:
@@ -181,7 +182,7 @@ class Scheduler:
             run.rounds.append(Round("screening", order, samples, 0.0, 0.0, True))
 
     def _contenders(self, gate, run, most=None):
-        """The best peers of every check, the very best of all checks first."""
+        """The best peers of each check. The very best of every check come first."""
         names = [p.name for p in self.peers if p.name not in run.failed]
         lists = [
             check.candidates(run.kept("screening"), names, CONTENDER_SHARE)[:MOST_CONTENDERS]
@@ -189,7 +190,7 @@ class Scheduler:
             if most is None or check.limit is not None
         ]
         if most is not None:
-            # Memory hardly differs from run to run: the screening tells. Time is what rounds are for.
+            # Memory hardly differs from run to run, so screening decides it. Rounds are for time.
             timed = [c for c in gate.checks if c.limit is not None]
             lists = [found for check, found in zip(timed, lists) if check.speed or check.only]
         wanted = []
@@ -201,7 +202,7 @@ class Scheduler:
         return [peer for peer in self.peers if peer.name in wanted]
 
     def _rounds(self, gate, run, phase, allocators, count, first=0, mirrored=True, fresh=False):
-        """Runs what is missing of `count` rounds; all of them if `fresh`."""
+        """Runs the missing rounds of `count`; all of them if `fresh`."""
         retries = count
         done = 0 if fresh else len(run.kept(phase))
         while done < count:

@@ -8,8 +8,8 @@ Raw samples stay out of git. A summary is a CSV file with a header line; figures
   rounds, ratio, from, to       paired (ratios.py says how): in how many rounds, the allocator's
                                 figure over the subject's, and the ratio's 95 % interval
 
-Empty cells: no such figure, or nothing to pair. Other measurements have columns of their own; their
-first ones name the row.
+Empty cells mean that there is no such figure, or no pair. Other measurements have columns of their own; the first ones
+name the row.
 """
 
 import csv
@@ -18,12 +18,12 @@ import statistics
 
 from . import ratios, sweeps
 
-# What the launcher adds to each trial's own figures, and is worth keeping where a gate names none.
+# The launcher's figures that a summary has beside a trial's own, if the gate names none.
 LAUNCHER = ("process_seconds", "process_rss_peak", "process_minor_faults")
 
 
 def number(value):
-    """Four significant digits; whole numbers below 10^15 as they are, if four digits say them."""
+    """Four significant digits. Whole numbers below 10^15 are unchanged if four digits express them."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -33,7 +33,7 @@ def number(value):
 
 
 def _figures(gate, rounds):
-    """The figures that the gate judges; all of the program's own if it judges none."""
+    """The figures that the gate judges. If it judges none, all of the program's own figures."""
     judged = [check.figure for check in gate.checks] if gate else []
     found = {name for samples in rounds for trials in samples.values() for trial in trials for name in trial}
     if judged:
@@ -82,7 +82,8 @@ def scaling(data):
 
 
 def coherence(data):
-    """Counts a pair of malloc and free, by the model; `program` columns are of the program's own accesses to its blocks."""
+    """Counts a pair of malloc and free, by the model. `program` columns count the program's own accesses to its
+    blocks."""
     keys = ("lines", "bytes", "program_lines", "sections", "collisions", "changes", "failed_changes", "waits", "accesses")
     yield ["workload", "threads", "allocator", *keys]
     for name, entry in data["allocators"].items():
@@ -114,7 +115,7 @@ def frontier(data):
 
 
 def sweep(data):
-    """Rounding and resident bytes beyond what was asked for, as shares; faults a page touched."""
+    """Rounding, and resident bytes beyond the requested ones, as shares; faults a touched page."""
     names = None
     for name, entry in data["allocators"].items():
         if "rows" not in entry:
@@ -153,7 +154,7 @@ def text(rows):
 
 
 def merge(old, rows):
-    """A file of origins: the old one's rows, but those of the results that are new."""
+    """A file of origins: the old rows, with those of new results replaced."""
     rows = list(rows)
     fresh = {row[0] for row in rows[1:]}
     kept = [row for row in csv.reader(io.StringIO(old)) if row and row[0] not in fresh | {"results"}]

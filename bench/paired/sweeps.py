@@ -1,26 +1,27 @@
-"""What a sweep over sizes must show, judged by counts: faults and bytes, never the clock.
+"""The demands on a sweep over sizes, judged by counts of faults and bytes, never by the clock.
 
 A row is a line of the program `sweep` (sweep.cpp says what its figures are).
 """
 
 PAGE = 4096
-# No size may cost more than this beside its neighbours, for a page that the program touches.
+# No size may cost more than this ratio to its neighbours, counted per page that the program
+# touches.
 CLIFF = 1.3
-# Beyond that, what is kept for the address space itself: a page map of 5 bytes a page (map/page_map.h)
-# is first touched where blocks are first laid.
+# Besides that, the heap keeps data for the address space: a page map of 5 bytes a page
+# (map/page_map.h). Its pages are first touched when blocks are first placed there.
 MAP = 5 / PAGE
-# Eight classes a doubling: a block is at most 1/9 larger than asked for, beyond the step of 16
-# bytes; above the classes, a page.
+# There are eight classes a doubling. So a block is at most 1/9 larger than requested, beyond the
+# step of 16 bytes. Above the classes it is at most a page larger.
 ROUNDING, ROUNDING_BYTES = 1 / 9, 16
-# Resident beyond the blocks as rounded: partly filled spans, records, and pages of the thread's
-# own tables.
+# Resident bytes beyond the rounded blocks: partly filled spans, records, and the pages of the
+# thread's own tables.
 SPANS, SPANS_BYTES = 0.04, 192 << 10
-# After everything is freed and asked back.
+# Resident bytes after every block is freed and the heap is trimmed.
 LEFT = 1 << 20
 
 
 def pack(rows):
-    """Rows as a file has them: the names once. Nanoseconds to a tenth."""
+    """Rows as a file has them, with the column names once. Nanoseconds are rounded to a tenth."""
     columns = list(rows[0])
     values = [[round(row[c], 1) if isinstance(row[c], float) else row[c] for c in columns] for row in rows]
     return {"columns": columns, "rows": values}
@@ -32,7 +33,7 @@ def unpack(entry):
 
 
 def series(rows):
-    """Rows that are neighbours of each other: plain sizes; aligned blocks; half as much again."""
+    """Groups of rows that are neighbours: plain sizes; aligned blocks; half as much again."""
     found = {}
     for row in sorted(rows, key=lambda row: (row["alignment"], row["size"])):
         if row["alignment"] == 0:
@@ -44,13 +45,13 @@ def series(rows):
 
 
 def per_page(row, figure):
-    """Faults, or resident pages, for a page that the program touched."""
+    """Faults, or resident pages, per page that the program touched."""
     unit = PAGE if figure == "resident" else 1
     return row[figure] / unit / row["pages"]
 
 
 def address_pages(row):
-    """Pages of address space under the blocks, gaps between aligned ones included."""
+    """Pages of address space under the blocks, including gaps between aligned ones."""
     step = max(row["usable"], row["alignment"])
     if row["alignment"]:
         step = -(-step // row["alignment"]) * row["alignment"]
@@ -58,7 +59,7 @@ def address_pages(row):
 
 
 def most_usable(row):
-    """The largest block that rounding may make of the request."""
+    """The largest block to which the heap may round the request."""
     size = max(row["size"], 1)
     if row["alignment"]:
         size = -(-size // row["alignment"]) * row["alignment"]
@@ -67,7 +68,7 @@ def most_usable(row):
 
 
 def findings(rows):
-    """Sentences, one for each size that breaks a rule; none is good."""
+    """One sentence for each size that breaks a rule; no sentence means success."""
     found = []
     for name, neighbours in series(rows).items():
         for i, row in enumerate(neighbours):

@@ -20,32 +20,34 @@ class TrialFailed(Exception):
 
 
 class TrialTooLong(TrialFailed):
-    """It ran past its limit; another part of the gate may still go well."""
+    """The program ran past its limit. Other parts of the gate can still succeed."""
 
 
 @dataclass
 class Case:
-    """What is run: a program with its arguments; `repeat` for start-up, timed many times."""
+    """The command of a trial: a program with its arguments. `repeat`: start-up, timed many
+    times."""
 
     program: Path
     arguments: list
     repeat: int = 0
     timeout: int = 600
     environment: dict = field(default_factory=dict)
-    foreign: bool = False  # another project's: its output is an answer, not the lab's JSON lines
-    # A server's client, not under the allocator: its output is the answer, and it ends the server.
+    foreign: bool = False  # of another project: its output is an answer, not the lab's JSON lines
+    # A server's client, which does not run under the allocator. Its output is the answer, and it
+    # ends the server.
     client: list = field(default_factory=list)
 
 
 @dataclass
 class Outcome:
-    """What one trial brought: the launcher's report and the program's own lines."""
+    """The results of one trial: the launcher's report and the program's own lines."""
 
     watch: dict
     start: dict
     checkpoints: list
     end: dict
-    answer: str = ""  # of a program that is not ours
+    answer: str = ""  # of a program of another project
 
     def series(self, name):
         """The checkpoints of one series, in order."""
@@ -53,7 +55,7 @@ class Outcome:
 
 
 class Runner:
-    """Starts trials. `padding` varies the environment's length, hence the stack's layout."""
+    """Starts trials. `padding` varies the environment's length, and so the layout of the stack."""
 
     def __init__(self, launcher):
         if not launcher.is_file():
@@ -67,8 +69,8 @@ class Runner:
 
     @staticmethod
     def preload_problem(allocator):
-        """Why the dynamic linker does not load the allocator; None if it does. The linker itself
-        only warns and goes on with the system's malloc, which would then be measured."""
+        """Why the dynamic linker does not load the allocator; None if it does. The linker only
+        warns and continues with the system's malloc, which would then be measured."""
         if allocator.path is None:
             return None
         environment = {**os.environ, **allocator.environment, "LD_PRELOAD": str(allocator.path)}
@@ -116,15 +118,15 @@ class Runner:
                 answer = Runner._serve(process, case) if case.client else ""
                 stdout, stderr = process.communicate()
             except BaseException:
-                # The launcher's child dies with it; nothing may go on running behind an interrupt.
+                # The launcher's child ends with it, so that an interrupt leaves nothing running.
                 process.kill()
                 raise
         return subprocess.CompletedProcess(command, process.returncode, stdout + answer, stderr)
 
     @staticmethod
     def _serve(server, case):
-        """What the client of a server prints. If the client fails, a server that died meanwhile is
-        the reason, and one that still runs has given wrong answers or none."""
+        """What the client of a server prints. If the client fails and the server has ended, that is
+        the reason. If the server still runs, it has given wrong answers or none."""
         with subprocess.Popen(
             list(map(str, case.client)),
             stdout=subprocess.PIPE,
@@ -136,7 +138,7 @@ class Runner:
             try:
                 stdout, stderr = client.communicate(timeout=case.timeout + GRACE)
             except BaseException as error:
-                # With what it started itself, which would go on asking.
+                # Kills the client's own children too, which would continue to ask.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(client.pid, signal.SIGKILL)
                 if isinstance(error, subprocess.TimeoutExpired):

@@ -7,7 +7,7 @@ for (1 .. 4) {
     for my $i (1 .. $many) {
         push @{$lists{"key" . int(rand($many * 2 / 3))}}, $i x (1 + $i % 5);
     }
-    # Sorted, for the order of keys is none that a seed decides.
+    # Sorted, because no seed decides the order of keys.
     for my $key (sort keys %lists) {
         delete $lists{$key} if rand() < 0.5;
     }

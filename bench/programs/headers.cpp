@@ -1,4 +1,5 @@
-// What a compiler is given: little of its own, and the standard library's heaviest headers.
+// The input of a compiler: little code of its own, and the heaviest headers of the standard
+// library.
 #include <algorithm>
 #include <functional>
 #include <iostream>

@@ -1,5 +1,5 @@
-# Fills the server at socket $1 with $2 requests a command, thins it, asks what a right server must
-# answer, and ends it. The keys are random, so only what does not depend on them is asked.
+# Fills the server at socket $1 with $2 requests a command, deletes a part, asks questions that a
+# correct server must answer, and ends it. The keys are random, so no question depends on them.
 load() {
   redis-benchmark -s "$1" -q -n "$2" -r 100000 -d "$3" -P 32 -c 10 -t "$4" >/dev/null || exit 1
 }

@@ -1,9 +1,9 @@
-// Runs a program and appends what it took to a file: seconds of wall time and of processor time.
+// Runs a program and appends its cost to a file: seconds of wall time and of processor time.
 //
 //     timed FILE PROGRAM [ARGUMENT...]
 //
-// Under `loam record` this is what the program alone takes; the recording's own process is not in
-// it.
+// Under `loam record` these are the times of the program alone, without the recording's own
+// process.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>

@@ -68,7 +68,7 @@ class Program {
     count(bytes - held.bytes);
     held.bytes = bytes;
   }
-  // The same for a block that becomes longer: the new bytes are written.
+  // Resizes a block that becomes longer, and writes the new bytes.
   void append(Held& held, uint64_t bytes) {
     held.memory = must(std::realloc(held.memory, bytes), bytes);
     touch(static_cast<char*>(held.memory) + held.bytes, bytes - held.bytes);
@@ -181,8 +181,8 @@ struct Sizes {
 constexpr std::string_view kUsualSizes =
     "16384,20000,4000,8000,1000,12000,6000,32000,50000,3000,2000,24000";
 
-// Texts as 16-1000,3000: each a range, or a size and up to an eighth less. It uses no memory, which
-// would be the measured heap's.
+// Texts such as 16-1000,3000: each part is a range, or a size and up to an eighth less. It
+// allocates nothing, because its memory would come from the measured heap.
 class SizesInTurn {
  public:
   explicit SizesInTurn(std::string_view list) {

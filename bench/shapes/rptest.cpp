@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   const auto pick_size = [&](Random& random) {
     const uint32_t a = random.between(least, most);
     if (!linear) return a;
-    const uint32_t b = random.between(least, most);  // the smaller of two falls linearly
+    const uint32_t b = random.between(least, most);  // the minimum of two draws falls linearly
     return a < b ? a : b;
   };
   const auto allocate = [&](unsigned me) {
@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
       if (cross && loop % cross == 0) send(me);
       receive(me);
     }
-    // A neighbour still at work may be waiting for room here.
+    // A neighbour that still works may be waiting for room here.
     working.fetch_sub(1, std::memory_order_relaxed);
     while (working.load(std::memory_order_relaxed) != 0) {
       receive(me);

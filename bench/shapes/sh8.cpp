@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     for (uint64_t p = 0; p < passes; ++p) {
       mine.pass([&](Stack& blocks) {
         next.accept(blocks);
-        // A neighbour is two passes behind: keep memory bounded, and free the rest here.
+        // The neighbour is two passes behind. To bound memory, this thread frees the rest.
         while (blocks.size()) mine.free(blocks.pop());
       });
       empty_inbox(me);

@@ -1,5 +1,5 @@
-// A second heap for the blocks that live long, beside whatever malloc this process has: what would
-// separating them have saved? The environment asks for it, so that it is one more setting of the
+// A second heap for blocks that live long, beside whatever malloc this process has. It shows what
+// separating them would have saved. The environment requests it, so it is one more setting of the
 // lab:
 //
 //   REPLAY_APART=CLASS:LIBRARY   blocks of this class of lifetime and longer ones (program.h) come
@@ -19,7 +19,7 @@ namespace replay {
 
 class Apart {
  public:
-  // Call before the baseline is taken: the library's own data are no part of the answer.
+  // Call before the baseline is taken, so that the library's own data are not measured.
   void open() {
     const char* wish = ::getenv("REPLAY_APART");
     if (wish == nullptr) return;

@@ -37,7 +37,7 @@ constexpr uint64_t kStackBytes = 256 * 1024;  // allocators' slow paths included
 constexpr uint64_t kStackBacked = 64 * 1024;  // touched before the baseline
 constexpr uint64_t kWorthAPause = 50'000;     // ns; shorter ones are the program's own work
 
-// The state of a running thread. A later thread uses it again once this one was joined.
+// The state of a running thread. After that thread is joined, a later one uses it again.
 struct alignas(64) Seat {
   pthread_t thread;
   Seat* next = nullptr;  // in the list of free seats, or of ended ones
@@ -285,7 +285,8 @@ class Replayer {
       residence_.saw(block);
       replay::touch(op, block);
     }
-    // The next generation: another thread's free must not take the block before it was resized.
+    // Publishes the next generation, so that another thread's free cannot take the block before it
+    // is resized.
     slots_.put(op.slot(), (op.generation() + 1) & 0xffff, block);
   }
 
@@ -308,7 +309,7 @@ class Replayer {
   void meet(uint32_t index) {
     if (index >= head_.samples) damaged();
     const SamplePoint& point = samples_[index];
-    // Acquire and release: the last one sees the counts of the other threads.
+    // Acquire and release: the last thread sees the counts of the other threads.
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == point.participants) {
       measure(index, point);
       arrived_.store(0, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// The anonymous memory of this process that is the heap's: mappings in which a block was ever seen.
+// The heap's part of this process's anonymous memory: mappings in which a block was ever seen.
 //
 // A map of granules of 64 KiB, one bit each over 2^47 bytes, has a bit for each in which a block
 // began. It is sparse: a page of it stands for 2 GiB of addresses.

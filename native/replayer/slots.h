@@ -8,8 +8,9 @@
 //
 // An allocation waits until the slot is empty and has its generation. A free waits until the slot
 // has its generation and an address, and then makes the slot empty, with the next generation. A
-// resize waits as a free does, and leaves its block under the next generation. Each wait is for an
-// operation that comes earlier in the trace's one order, so no two threads wait for each other.
+// resize waits as a free does, and leaves its block under the next generation. All operations of
+// the trace have one order, and each wait is for an earlier one. So no two threads wait for each
+// other.
 #pragma once
 
 #include <linux/futex.h>
@@ -103,8 +104,8 @@ class Slots {
         bell.waiters.fetch_sub(1, std::memory_order_relaxed);
         return word;
       }
-      // `ring` looks for waiters without a fence, which every operation would pay for. It may miss
-      // a waiter that comes at this moment; that waiter looks again after a millisecond.
+      // `ring` looks for waiters without a fence, because every operation would pay for one. It may
+      // miss a waiter that comes at this moment; that waiter looks again after a millisecond.
       const timespec limit{0, 1'000'000};
       syscall(SYS_futex, &bell.rings, FUTEX_WAIT_PRIVATE, rings, &limit, nullptr, 0);
     }

@@ -1,6 +1,6 @@
-// Says in one line what the system's heap is that the workloads run on beside Loam: whose, and what
-// its front end does when it is asked, and after eighteen allocations of one size, which switch it
-// on in Windows.
+// Describes in one line the system's heap on which the workloads run beside Loam: its vendor, and
+// the mode of its front end. The mode is read after a request for it, and after eighteen
+// allocations of one size, which switch it on in Windows.
 #include <stdio.h>
 #include <windows.h>
 

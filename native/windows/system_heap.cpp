@@ -1,8 +1,8 @@
-// The workloads' malloc() on a heap of the system's own, as LOAM_LAB_HEAP says: `process` (the
-// process heap), `lfh` (the same, its low-fragmentation front end requested) or `private` (one that
-// HeapCreate() made). `loam lab --windows` measures these beside Loam.
+// The workloads' malloc() on a heap of the system. LOAM_LAB_HEAP selects the heap: `process` (the
+// process heap), `lfh` (the same, with its low-fragmentation front end requested) or `private`
+// (made by HeapCreate()). `loam lab --windows` measures these beside Loam.
 //
-// Linked before the C run-time, so that all that is linked statically allocates here.
+// It is linked before the C run-time, so that everything that is linked statically allocates here.
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -22,7 +22,7 @@ HANDLE open_heap() {
   return heap;
 }
 
-// The first call may come before this program's constructors: whoever comes first opens it.
+// The first call may come before this program's constructors, so any caller can open the heap.
 HANDLE heap() {
   static constinit HANDLE opened = nullptr;
   HANDLE now = __atomic_load_n(&opened, __ATOMIC_ACQUIRE);
@@ -40,7 +40,7 @@ void* or_no_memory(void* block) {
   return block;
 }
 
-// In front of an aligned block: where the heap's block begins.
+// In front of an aligned block: the address of the heap's block.
 void*& begin_of(void* aligned) { return static_cast<void**>(aligned)[-1]; }
 
 }  // namespace
@@ -62,8 +62,9 @@ void* realloc(void* block, size_t bytes) {
 }
 size_t _msize(void* block) { return HeapSize(heap(), 0, block); }
 
-// The system's heap has no aligned blocks, so the C run-time makes them as here: a block with room
-// to move in, and a note in front. A program for Windows that wants one pays for that.
+// The system's heap has no aligned blocks. So they are made as the C run-time makes them: a larger
+// block, with a note of its address in front of the aligned part. Windows programs that need
+// aligned blocks have this cost.
 void* _aligned_malloc(size_t bytes, size_t alignment) {
   size_t all;
   if (__builtin_add_overflow(bytes, alignment + sizeof(void*), &all)) return or_no_memory(nullptr);
@@ -83,7 +84,7 @@ int malloc_trim(size_t) {
   return 1;
 }
 
-// What calls through the import table reach.
+// Calls through the import table reach these.
 #define LOAM_LAB_IMPORT(name) \
   void* loam_lab_##name asm("__imp_" #name) = reinterpret_cast<void*>(&name)
 LOAM_LAB_IMPORT(malloc);

@@ -20,7 +20,7 @@
 //
 // Measured: per level the seconds of loading, playing and dropping, and resident memory when
 // loaded, at the end of play, and after dropping; "slowdown" is a level's time over the first's. An
-// operation is an allocation or a free; dropping a heap at once is none. Between variants the heap
+// operation is an allocation or a free; dropping a whole heap is none. Between variants the heap
 // gives memory back. The checkpoint is taken when the level is dropped.
 #include <algorithm>
 
@@ -39,7 +39,7 @@ enum Type : uint8_t { kModel, kStack, kActor, kName, kParticle, kTypes };
 
 struct Kind {
   uint32_t least, most;  // bytes of an object
-  uint32_t share;        // per cent of a level's bytes; particles come while playing
+  uint32_t share;        // per cent of a level's bytes; particles are added during play
 };
 constexpr Kind kKinds[kTypes] = {
     {2'048, 262'144, 60}, {1'024, 8'192, 15}, {96, 640, 15}, {16, 80, 10}, {48, 48, 0}};
@@ -250,7 +250,7 @@ class Play {
     live_ -= o.bytes;
   }
 
-  // Types are mixed; each comes until it has its share.
+  // Types are mixed; each is drawn until it has its share.
   void load() {
     uint64_t left[kTypes];
     for (int t = 0; t < kTypes; ++t) left[t] = plan_.live * kKinds[t].share / 100;
@@ -283,7 +283,7 @@ class Play {
       const uint64_t end = (number + random_.between(kLeastLife, kMostLife)) % (kMostLife + 1);
       tables_.dying[end][tables_.dying_count[end]++] = o.address;
     }
-    for (int i = 0; i < 4; ++i) {  // a script ends, another begins
+    for (int i = 0; i < 4; ++i) {  // a script ends, and another begins
       Object& stack = tables_.objects[tables_.stacks[random_.below(stack_count_)]];
       unmake(stack);
       stack = make(kStack);
@@ -310,7 +310,7 @@ class Play {
   }
   void drop_one(const Object& o) {
     if constexpr (std::is_same_v<Memory, SeparateHeaps>) {
-      if (SeparateHeaps::own(o.type)) return;  // goes with its heap
+      if (SeparateHeaps::own(o.type)) return;  // destroyed with its heap
     }
     unmake(o);
   }

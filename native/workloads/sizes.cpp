@@ -222,7 +222,7 @@ int main(int argc, char** argv) {
       }
       for (uint64_t power = kLeast; power <= kMost; power *= 2) {
         for (const uint64_t less : {uint64_t{80}, uint64_t{32}, uint64_t{0}}) {
-          if (less == 80 && !args.full()) continue;  // a debug build's padding: the same
+          if (less == 80 && !args.full()) continue;  // a debug build's padding: the same result
           if (power < less + kLeast) continue;
           if (less != 0 && std::has_single_bit(power - less)) continue;  // 64 - 32 comes as 32
           sizes.sweep(name, Name(power - less), power - less, p);

@@ -1,5 +1,5 @@
-/* Programs with one trouble each that no allocator cures, and the same without it, for the tests of
- * `loam advise`: troubles TROUBLE. Each takes about a second, so that `loam record` sees its memory
+/* Programs for the tests of `loam advise`: troubles TROUBLE. Each has one trouble that no allocator
+ * cures, and a twin without it. A run takes about a second, so that `loam record` sees its memory
  * often enough.
  *
  *   mixed, apart     long-lived blocks among short-lived ones; all blocks live equally long
@@ -34,18 +34,18 @@ static void rest(long milliseconds) {
   nanosleep(&time, NULL);
 }
 
-/* What a program has from its start: a heap that is nearly empty could not be replayed well. */
+/* A program's memory from its start. A nearly empty heap could not be replayed well. */
 static void begin(void) {
   for (int i = 0; i < 20000; ++i) *(volatile char*)block(100 + below(200)) = 2;
 }
 
 enum { BATCH = 30000, BATCHES = 12 };
 
-/* Whose blocks they are, a stack shows. */
+/* Stacks show which of these two functions allocated a block. */
 __attribute__((noinline)) static char* request(void) { return block(200 + below(300)); }
 __attribute__((noinline)) static char* session(void) { return block(80 + below(100)); }
 
-/* Each batch of requests leaves a session here and there; then it is freed as a whole. */
+/* Each batch of requests leaves some sessions behind, and is then freed as a whole. */
 static void serve(int has_sessions) {
   static char* requests[BATCH];
   static char* sessions[BATCHES * BATCH / 12];

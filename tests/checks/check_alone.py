@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Tests that measure run alone: what reads its own resident memory or counts its page faults has
-RUN_SERIAL, so that no other test runs beside it.
+"""Tests that measure run alone: a test that reads its own resident memory or counts its page faults
+has RUN_SERIAL, so that no other test runs beside it.
 
     tests/checks/check_alone.py BUILD      the tests of that build folder
     tests/checks/check_alone.py --self-test
 
-A whole program measures if a source of it calls one of MEASURES; of a gtest program, the cases that
-do. Which sources a program has stands in compile_commands.json, its tests in ctest's own list.
+A whole program measures if one of its sources calls one of MEASURES. Of a gtest program, those
+cases measure that call one. compile_commands.json names a program's sources, and ctest's own list
+its tests.
 """
 from __future__ import annotations
 
@@ -18,22 +19,22 @@ import sys
 from pathlib import Path
 
 MEASURES = re.compile(r"\b(resident_kib|resident_bytes|minor_faults)\(|VmHWM|smaps|ru_minflt")
-# They measure in scripts.
+# The tests with these labels measure in scripts.
 LABELS = {"gates", "startup"}
 CASE = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\((\w+),\s*(\w+)\)", re.MULTILINE)
-# On the pretended system, which no other test shares.
+# These tests run on the pretended system, which no other test shares.
 PRETENDED = '#include "fake_system/'
 
 
 def measuring_cases(text: str) -> list[str]:
     """Names of the gtest cases whose body measures."""
-    # A body ends with the first brace in the first column; what follows may be a helper.
+    # A body ends with the first brace in the first column. A helper may follow it.
     bodies = {case.group(2): text[case.end():].partition("\n}")[0] for case in CASE.finditer(text)}
     return [name for name, body in bodies.items() if MEASURES.search(body)]
 
 
 def find_faults(tests: list[dict], sources: dict[str, list[str]]) -> list[str]:
-    """`sources`: for each program's name, the texts that it is compiled from."""
+    """`sources`: for each program's name, the texts of its source files."""
     faults = []
     for test in tests:
         properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
@@ -43,7 +44,7 @@ def find_faults(tests: list[dict], sources: dict[str, list[str]]) -> list[str]:
             if PRETENDED in text:
                 continue
             if CASE.search(text):
-                # A parameterised case has more after its name.
+                # The name of a parameterised case has a suffix.
                 measures |= any(re.search(rf"\.{case}(?:[/<]|$)", test["name"])
                                 for case in measuring_cases(text))
             else:
@@ -56,7 +57,7 @@ def find_faults(tests: list[dict], sources: dict[str, list[str]]) -> list[str]:
 def sources_by_program(build: Path) -> dict[str, list[str]]:
     sources: dict[str, list[str]] = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        # CMake below 3.26 says the output in the command alone.
+        # CMake below 3.26 names the output only in the command.
         output = entry.get("output") or entry["command"]
         if match := re.search(r"tests/\S*CMakeFiles/([^/\s]+)\.dir/", output):
             path = Path(entry["file"])

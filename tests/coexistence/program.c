@@ -1,5 +1,5 @@
-/* Blocks of malloc and of a private heap; with an argument, a store behind the end of one of
- * malloc's. Says whose malloc it was. Run under other tools' heaps: run.py. */
+/* Blocks of malloc and of a private heap. With an argument, it also stores behind the end of a
+ * block of malloc. It prints which malloc served it. run.py runs it under other tools' heaps. */
 #include <loam/loam.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   if (a == NULL || b == NULL) return 3;
   memset(a, 1, 100);
   memset(b, 2, 100);
-  if (argc > 1) a[100] = 1; /* what the tools must find */
+  if (argc > 1) a[100] = 1; /* the error that the tools must find */
   printf("owner %s\n", loam_heap_of(a) == loam_default() ? "loam" : "another");
   free(a);
   return loam_heap_destroy(heap) == LOAM_OK ? 0 : 4;

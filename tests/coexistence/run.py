@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What docs/testing.md says of AddressSanitizer and Valgrind beside the heap.
+"""Checks what docs/testing.md says of AddressSanitizer and Valgrind beside the heap.
 
     run.py ORDINARY SANITISED LIBRARY      the program in both builds, and libloam.so
 """
@@ -13,7 +13,7 @@ failures = 0
 
 
 def check(what, command, preload=None, status=None, says=(), **environment):
-    """`status` None: anything but 0. `says`: each must be in what is written."""
+    """`status` None: any exit status except 0. `says`: each text must be in the output."""
     global failures
     variables = dict(os.environ, **environment)
     if preload:

@@ -1,4 +1,4 @@
-// The model of bench/cores by sequences whose counts are known.
+// Tests the model of bench/cores by sequences whose counts are known.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@ constexpr uintptr_t kA = 0x10000, kB = kA + kLine;
 TEST(Directory, ALineOfOneCoreNeverMoves) {
   Directory d;
   EXPECT_EQ(d.read(0, kA), Outcome::kCold);
-  EXPECT_EQ(d.write(0, kA), Outcome::kHit);  // exclusive becomes modified without a word
+  EXPECT_EQ(d.write(0, kA), Outcome::kHit);  // exclusive becomes modified without traffic
   EXPECT_EQ(d.read(0, kA + kLine - 1), Outcome::kHit);
   EXPECT_EQ(d.write(1, kB), Outcome::kCold);
 }
@@ -26,8 +26,8 @@ TEST(Directory, AModifiedLineMovesToItsReaderAndStaysThere) {
   d.write(0, kA);
   EXPECT_EQ(d.read(1, kA), Outcome::kReadMoved);
   EXPECT_EQ(d.read(1, kA), Outcome::kHit);
-  EXPECT_EQ(d.read(0, kA), Outcome::kHit);   // both have it now
-  EXPECT_EQ(d.read(2, kA), Outcome::kCold);  // clean: memory has it as well
+  EXPECT_EQ(d.read(0, kA), Outcome::kHit);   // both cores have the line now
+  EXPECT_EQ(d.read(2, kA), Outcome::kCold);  // clean: memory has the content too
 }
 
 TEST(Directory, AWriteInvalidatesEveryCopy) {
@@ -70,8 +70,8 @@ TEST(Directory, DroppedMemoryIsInNoCache) {
 TEST(LockFinder, FindsALockByWhatTheWordWas) {
   LockFinder locks;
   EXPECT_FALSE(locks.change(0, kA, 0, 1, true, false).section);
-  EXPECT_FALSE(locks.change(1, kA, 1, 1, true, false).section);  // it is held
-  EXPECT_FALSE(locks.change(1, kA, 1, 2, true, false).section);  // the same core waits on
+  EXPECT_FALSE(locks.change(1, kA, 1, 1, true, false).section);  // the lock is held
+  EXPECT_FALSE(locks.change(1, kA, 1, 2, true, false).section);  // the same core continues to wait
   const LockFinder::Ended ended = locks.change(0, kA, 2, 0, false, true);
   EXPECT_TRUE(ended.section);
   EXPECT_EQ(ended.collisions, 1u);

@@ -1,6 +1,6 @@
-// fork() in a program with threads that allocate, while a library's fork handlers allocate, and
-// start and wait for threads that do, before and after the fork: nothing hangs, and the child goes
-// on. The library is linked, or opened:
+// fork() in a program whose threads allocate. A library's fork handlers allocate before and after
+// the fork, and start and join threads that allocate. Nothing hangs, and the child continues. The
+// library is linked, or opened:
 //
 //   fork_handlers                      the library is linked
 //   fork_handlers open LIBRARY         it is opened
@@ -49,7 +49,7 @@ static void (*allocate)(void);
 #endif
 
 int main(int argc, char** argv) {
-  alarm(200);  // what hangs is to fail soon
+  alarm(200);  // a hang must fail soon
 #if defined(LINKED)
   (void)argv;
   CHECK_EQUAL(argc, 1);

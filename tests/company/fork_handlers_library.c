@@ -1,10 +1,9 @@
 // A library whose constructor registers fork handlers, as OpenBLAS does (OpenBLAS#2270, dmtcp#612).
-// Each handler allocates, starts threads that do and waits for them, and stops or starts a worker.
-// Whether the heap's own handlers have their turn before or after these is what the tests beside
-// this file are about.
+// Each handler allocates, starts and joins threads that allocate, and stops or starts a worker. The
+// tests beside this file let the heap's own handlers run before these, or after them.
 //
-// FORK_EARLY=1: the constructor also starts a thread that allocates, and forks; before any
-// constructor of the heap's.
+// FORK_EARLY=1: the constructor also starts a thread that allocates, and forks. All of this happens
+// before any constructor of the heap.
 #include "fork_handlers_library.h"
 
 #include <pthread.h>
@@ -23,7 +22,8 @@ void fork_handlers_use(void* (*its_malloc)(size_t), void (*its_free)(void*)) {
 }
 
 void fork_handlers_allocate(void) {
-  // Small, a run of pages, a mapping of its own; none that a thread has kept from the last time.
+  // A small block, a run of pages, and a mapping of its own. No thread has kept one from the last
+  // time.
   static const size_t sizes[] = {24, 700, 9000, 70000, 600000, (size_t)40 << 20};
   static _Thread_local unsigned turn;
   void* blocks[64];
@@ -81,7 +81,7 @@ static void prepare(void) {
   handle();
   if (worker_runs) {
     worker_stops = 1;
-    pthread_join(worker, NULL);  // its cache goes home in here
+    pthread_join(worker, NULL);  // the end of the thread empties its cache
   }
   handle();
 }

@@ -7,8 +7,8 @@ struct counts {
 };
 extern struct counts fork_handler_calls;
 
-/// Whose blocks the handlers take and give back: malloc's and free's at first.
+/// Sets the heap whose blocks the handlers use. At first it is malloc's.
 void fork_handlers_use(void* (*its_malloc)(size_t), void (*its_free)(void*));
 
-/// What every handler does first.
+/// The first step of every handler.
 void fork_handlers_allocate(void);

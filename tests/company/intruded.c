@@ -1,6 +1,6 @@
-// A program whose C library's calls allocate before they do their work (intruder.c): one thread,
-// then several; small, large and huge blocks, growth, trim, fork, threads that end. Nothing hangs,
-// and the heap never re-enters itself.
+// A program whose C library's calls allocate before they do their work (intruder.c). It has first
+// one thread and then several, with small, large and huge blocks, growth, trim, fork, and threads
+// that end. Nothing hangs, and the heap never re-enters itself.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -53,7 +53,7 @@ static void grow(void) {
   free(block);
 }
 
-// Heaps of the program's own have locks of their own. On the system's malloc there are none.
+// Heaps of the program's own have locks of their own. The system's malloc has no such heaps.
 static void use_private_heap(void) {
   void* (*create)(const void*);
   int (*destroy)(void*);
@@ -114,7 +114,7 @@ static void* fork_beside(void* argument) {
 }
 
 int main(void) {
-  alarm(250);  // what hangs is to fail soon
+  alarm(250);  // a hang must fail soon
   use_sizes(1, 5000);
   grow();
   use_private_heap();
@@ -125,7 +125,7 @@ int main(void) {
   run_threads();
   CHECK_EQUAL(pthread_join(forks, NULL), 0);
   grow();
-  // The program's own calls, at least, allocated.
+  // At least the program's own calls allocated.
   munmap(mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096);
   CHECK(intruder_calls >= 2);
   return 0;

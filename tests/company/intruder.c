@@ -1,10 +1,10 @@
-// The calls that a heap makes of the C library, each replaced by one that allocates before it does
-// its work, as tools and programs have them (jemalloc#329, jemalloc#500, ompi#13149): part of the
-// program, or a library that is loaded before the heap.
+// Replaces each call that a heap makes of the C library by one that allocates before it does its
+// work. Tools and programs have such calls (jemalloc#329, jemalloc#500, ompi#13149). This file is
+// part of the program, or of a library that is loaded before the heap.
 //
-// INTRUDER=shared: the guard against calls inside calls is the process's, as a careless tool has
-// it; else each thread's. Not replaced: memcpy() and its kin, which a tool that allocates in there
-// could give to no allocator, and dlsym().
+// INTRUDER=shared: one guard against calls inside calls serves the whole process, as in a careless
+// tool. Otherwise each thread has its own. Not replaced are dlsym(), and memcpy() and its kin: a
+// tool that allocates in memcpy() could work with no allocator.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -48,7 +48,7 @@ static void leave(void) {
   }
 }
 
-// Other sizes at every call: what a thread's cache holds would need no lock.
+// The sizes differ at every call, because a block from a thread's cache would need no lock.
 static void intrude(void) {
   static unsigned turn;
   if (!enter()) return;
@@ -65,7 +65,7 @@ static void intrude(void) {
   leave();
 }
 
-// Found without a call inside a call: dlsym() may allocate.
+// Looks the name up without a call inside a call: dlsym() may allocate.
 #define NEXT(name)                            \
   static __typeof__(&name) next;              \
   if (next == NULL) {                         \
@@ -157,7 +157,7 @@ long syscall(long number, ...) {
 REPLACE_OPEN(open, (const char* path, int flags, ...), (path, flags, mode))
 REPLACE_OPEN(openat, (int at, const char* path, int flags, ...), (at, path, flags, mode))
 
-// The program's way to end: it allocates, too.
+// Ends the program, and allocates too.
 void abort(void) {
   intrude();
   intruder_calls = -1;

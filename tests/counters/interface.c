@@ -1,4 +1,4 @@
-// loam/stats.h from C: what adds up, what is unknown, and what is refused.
+// loam/stats.h from C: sums that must hold, unknown figures, and refusals.
 #include <loam/stats.h>
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-"""Reads Loam's counters as formats/counters.md says, from a process or from an image: a second opinion beside
-the library's own figures and the tool's. Slow and simple on purpose. What the list declares as a formula is computed
-from it (tools/counter_formulas.py); what it has in words is written here.
+"""Reads Loam's counters from a process or an image, as formats/counters.md says. It is a second opinion beside the
+library's own figures and the tool's, and is slow and simple on purpose. Formulas of the list are computed from it
+(tools/counter_formulas.py). What the list has only in words is written here.
 """
 import os
 import struct
@@ -26,7 +26,7 @@ class Unreadable(Exception):
 
 
 class Process:
-    """The memory of a process; remembers what was read."""
+    """The memory of a process, with a cache of the read parts."""
 
     def __init__(self, pid):
         self.memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
@@ -58,7 +58,7 @@ class Process:
 
 
 class Image:
-    """An image file: what another process looked like."""
+    """An image file: a copy of the memory of a process."""
 
     def __init__(self, path):
         with open(path, "rb") as file:
@@ -79,7 +79,7 @@ class Image:
 
 
 def write_image(path, pieces, address, pid, now_ns):
-    """Joins what a reader read to the pieces of an image."""
+    """Joins the parts that a reader read into pieces of an image."""
     joined = []
     for begin in sorted(pieces):
         data = pieces[begin]
@@ -120,8 +120,8 @@ def find_symbol(path, wanted):
     return None
 
 
-# Fields that came after the golden images were written: what wrote those had none of it. Anywhere else a field that is
-# missing is a mistake.
+# Fields that are newer than the golden images. The libraries that wrote those images did not have what these fields
+# count. Any other missing field is a mistake.
 RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requested") for how in ("taken", "given")}
 LATER_TABLES = {"page_shard", "more_bin", "split_class"}
 LATER = {"registry": RUN_COUNTS | {"pushed": None}, "constant": {"frees_per_look": None},
@@ -174,7 +174,7 @@ class Directory:
         return struct.unpack("<Q", self.memory.read(address, 8))[0]
 
     def records(self, name, parent=None, count=None):
-        """The table's records; of an inner table those of one parent. None stands for one that is not there."""
+        """The table's records; of an inner table those of one parent. None stands for a missing record."""
         if name not in self.tables and self.later and name in LATER_TABLES:
             return []
         table = self.tables[name]
@@ -222,11 +222,11 @@ def log2_bins(lengths, bins):
 
 def read(memory, older=False):
     """{"counters": {...}, "classes": [...], "locks": {...}, "histograms": {...}}: what counters.toml derives. `older`:
-    the memory is an image that may lack what LATER names."""
+    the memory is an image that may lack the fields in LATER."""
     d = Directory(memory, older)
     constant = d.one("constant")
     classes = d.records("class")
-    last = len(classes)  # the fixed ones; in magazines the place of blocks in mixed spans
+    last = len(classes)  # the fixed classes; in magazines, this index is for blocks in mixed spans
     classes += d.records("split_class")
     bins = d.records("bin")
     more_bins = d.records("more_bin")
@@ -353,7 +353,7 @@ def read(memory, older=False):
             continue
         if formula[0] == "/":
             part, whole = (counter_formulas.value(side, known, records) for side in formula[1:])
-            if counter["kind"] != "ratio":  # the program says ratios with fewer digits
+            if counter["kind"] != "ratio":  # the program prints ratios with fewer digits
                 v[name] = part // whole if whole else None
             continue
         known[name] = counter_formulas.value(formula, known, records)

@@ -1,5 +1,5 @@
-// A program with a heap worth reading: blocks of every kind, several threads, a private heap. Then
-// it prints what loam_stats_json() says, and waits until its standard input ends.
+// A program with a heap worth reading: blocks of every kind, several threads, a private heap. It
+// then prints the result of loam_stats_json(), and waits until its standard input ends.
 //
 //   target idle|split|busy|load   split: two sizes fill the heap; load: goes on allocating until its standard input ends
 #include <loam/loam.h>
@@ -70,7 +70,8 @@ void write_all(void*, const char* text, size_t length) {
   }
 }
 
-// Two sizes that lose much in their classes: they get classes of their own. Some stay.
+// Two sizes that lose much memory in their classes, so they get classes of their own. Some blocks
+// stay.
 void fill_with_two_sizes() {
   constexpr size_t kSizes[] = {1032, 4368};
   constexpr unsigned kEach = 10'000;

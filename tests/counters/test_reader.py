@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What a reader in another process finds equals what the program itself says.
+"""Compares what a reader in another process finds with what the program itself says.
 
     test_reader.py TARGET [NAME ...]             runs the tests, or those named
-    test_reader.py TARGET --write FOLDER         writes the golden images and what is to be found in them
+    test_reader.py TARGET --write FOLDER         writes the golden images and the expected figures
 """
 import json
 import os
@@ -45,7 +45,8 @@ class Target:
 
 
 def published_after(path, began_ns):
-    """An image that was begun after that time. One is stamped when it is complete: so the second that is younger."""
+    """An image that was begun after that time. Images are stamped when they are complete, so this is the
+    second younger one."""
     deadline, first = time.monotonic() + 60, None
     while time.monotonic() < deadline:
         if path.exists():
@@ -65,7 +66,7 @@ def trimmed(bins):
     return bins
 
 
-# Reading takes locks itself, and faults are the system's.
+# Reading takes locks itself, and the system causes the faults.
 MOVED_BY_READING = {"lock_acquisitions", "minor_faults", "major_faults"}
 
 
@@ -138,8 +139,8 @@ class ReaderTest(unittest.TestCase):
                 self.assertGreaterEqual(v["cache_misses"] + v["cache_frees"],
                                         before["cache_misses"])  # counters only grow, torn or not
                 self.assertLessEqual(v["dirty_bytes"], v["free_run_bytes"] + (4 << 20))
-                # The sum is off by what changed while it was read: a few blocks a thread, but all that waits where a
-                # reading falls into the moment, every kParkedMs or later, when what waited for long moves on at once.
+                # The sum is off by what changed during the reading. That is a few blocks a thread. In the rare
+                # moment, every kParkedMs or later, when old parked memory moves on, it is all parked memory.
                 total = (v["live_bytes"] + v["cached_bytes"] + v["span_free_bytes"] + v["span_tail_bytes"]
                          + v["set_aside_bytes"] + v["free_run_bytes"] + v["metadata_bytes"])
                 torn += abs(total - v["committed_bytes"]) > 4 << 20
@@ -157,12 +158,12 @@ class ReaderTest(unittest.TestCase):
     def test_resident_is_at_most_backed(self):
         with Target("busy") as target:
             v = reader.read(target.memory)["counters"]
-            # Not statm, which is off by what each processor has not added up yet.
+            # Not statm, which lacks the counts that each processor has not added up yet.
             with open(f"/proc/{target.process.pid}/smaps_rollup") as rollup:
                 resident = next(int(line.split()[1]) << 10 for line in rollup if line.startswith("Rss:"))
-            program = 6 << 20  # its own text, stacks and libraries; huge blocks were never touched
+            program = 6 << 20  # its own text, stacks and libraries; the program never touches huge blocks
             self.assertLess(resident, v["backed_bytes"] - v["live_huge_bytes"] + program)
-            # It touched all it was given, but for the large blocks' tails and the private heap.
+            # The program touches all of its memory, except the tails of large blocks and the private heap.
             self.assertGreater(resident, (v["backed_bytes"] - v["live_huge_bytes"]) // 2)
 
     def test_a_published_image_says_the_same(self):
@@ -174,7 +175,7 @@ class ReaderTest(unittest.TestCase):
                 found = reader.read(image)
                 live = reader.read(target.memory)
                 for name, value in live["counters"].items():
-                    if name not in MOVED_BY_READING:  # the publisher's thread holds nothing
+                    if name not in MOVED_BY_READING:  # the publisher's thread holds no blocks
                         self.assertEqual(found["counters"][name], value, name)
                 target.process.stdin.close()
                 target.process.wait(timeout=120)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles and runs the C++ examples of a document: every fenced block marked cpp is the body of a
+"""Compiles and runs the C++ examples of a document. Every fenced block marked cpp is the body of a
 function of one program, in the document's order.
 
     tests/cxx/check_examples.py DOCUMENT --include DIR --library FILE --compiler PATH

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compiles every public header as a user might: alone, as C++20 or newer, with many warnings as
-errors, with and without exceptions and RTTI, with each compiler that is here.
+errors, with and without exceptions and RTTI, with each installed compiler.
 
     tests/cxx/check_headers.py --include DIR [--compiler PATH]... [--jobs N]
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow",
             "-Wundef", "-Wold-style-cast", "-Wnon-virtual-dtor", "-Werror"]
-# What differs between users; the last is the sum of what can be left out.
+# The modes in which users compile. The last one combines everything that can be left out.
 MODES = {
     "C++20": ["-std=c++20"],
     "C++23": ["-std=c++2b"],
@@ -27,7 +27,7 @@ MODES = {
 
 
 def attempt(compiler: str, mode: str, include: Path, header: str) -> str | None:
-    # Twice: a header is guarded.
+    # Included twice, because a header has a guard.
     source = f'#include "{header}"\n#include "{header}"\nint main() {{ return 0; }}\n'
     done = subprocess.run([compiler, *MODES[mode], *WARNINGS, f"-I{include}", "-x", "c++",
                            "-fsyntax-only", "-"], input=source, capture_output=True, text=True)
@@ -53,7 +53,8 @@ def main() -> None:
     if not headers or not compilers:
         sys.exit("nothing to compile, or nothing to compile it with")
     umbrella = "loam/loam.hpp"
-    # Each alone, once; the one that includes them all with every compiler in every mode.
+    # Each header is compiled alone once. The one that includes them all is compiled by every
+    # compiler in every mode.
     first = arguments.compiler[0] if arguments.compiler else sorted(compilers)[0]
     work = [(first, "C++20", arguments.include, h) for h in headers if h != umbrella]
     work += [(c, mode, arguments.include, umbrella) for c in sorted(compilers) for mode in MODES]

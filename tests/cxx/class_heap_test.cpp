@@ -38,7 +38,7 @@ struct bounded : loam::with_heap<bounded> {
   std::array<char, 1000> bytes;
 };
 
-// Made before main and destroyed after it, in whatever order.
+// Objects are made before main and destroyed after it, in any order.
 struct early : loam::with_heap<early> {
   int value = 42;
 };
@@ -144,8 +144,8 @@ TEST(ClassHeap, WorksBeforeMain) {
   EXPECT_EQ(heap_of(at_start.get()), early::class_heap());
 }
 
-// A static object made first is destroyed last, after everything that the class's heap might have
-// been.
+// The first static object is destroyed last. A class's heap that was a static object would be
+// destroyed before it.
 TEST(ClassHeapDeathTest, WorksAtExit) {
   EXPECT_EXIT(
       {

@@ -1,5 +1,5 @@
 // Standard containers on loam::allocator and loam::memory_resource, in every state that the
-// standard lets them be.
+// standard allows.
 #include <deque>
 #include <forward_list>
 #include <list>
@@ -86,7 +86,7 @@ TYPED_TEST(Containers, MoveSwapAndAssignBetweenHeaps) {
   {
     auto a = filled<TypeParam>(first, 100), b = filled<TypeParam>(second, 50, 1000);
     const auto a0 = a, b0 = b;
-    // Swap: the allocators go along.
+    // Swap: the allocators move too.
     a.swap(b);
     EXPECT_EQ(a, b0);
     EXPECT_EQ(a.get_allocator().heap(), second);
@@ -95,7 +95,7 @@ TYPED_TEST(Containers, MoveSwapAndAssignBetweenHeaps) {
     a = a0;
     EXPECT_EQ(a, a0);
     EXPECT_EQ(a.get_allocator().heap(), second);
-    // Move assignment: it goes along, and the source can be used again.
+    // Move assignment: the allocator moves too, and the source can be used again.
     a = std::move(b);
     EXPECT_EQ(a, a0);
     EXPECT_EQ(a.get_allocator().heap(), first);

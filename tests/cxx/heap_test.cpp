@@ -49,7 +49,7 @@ TEST(Heap, AllocatesResizesAndFrees) {
 TEST(Heap, SaysWhatItRefuses) {
   heap h({.maximum = 1 << 20}), other;
   EXPECT_THROW(static_cast<void>(h.allocate(8 << 20)), std::bad_alloc);
-  volatile size_t too_much = SIZE_MAX;  // the compiler would warn of what the test is about
+  volatile size_t too_much = SIZE_MAX;  // the compiler would warn of exactly what the test does
   EXPECT_THROW(static_cast<void>(h.allocate(too_much)), std::bad_alloc);
   EXPECT_EQ(h.try_allocate(8 << 20), nullptr);
   EXPECT_EQ(loam_last_status(), LOAM_LIMIT_REACHED);

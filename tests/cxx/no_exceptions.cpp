@@ -1,5 +1,5 @@
-// Every part of the C++ interface in a program without exceptions and RTTI: it compiles, it works,
-// and want of memory ends it with a message (argument `exhaust`) unless a try_ form asked.
+// Every part of the C++ interface in a program without exceptions and RTTI: it compiles and works.
+// Without memory it ends with a message (argument `exhaust`), except in try_ forms.
 #include <array>
 #include <cstdio>
 #include <cstdlib>

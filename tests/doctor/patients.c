@@ -1,8 +1,8 @@
 /* Programs with one trouble each, and healthy ones, for the tests of `loam doctor`: patients
  * TROUBLE [SEED].
  *
- * Each reaches its state, says "ready" and goes on (growing, working or waiting) until it is
- * killed. What it is sick of is its first argument; the seed changes sizes and orders, so that a
+ * Each program reaches its state, prints "ready" and continues (growing, working or waiting) until
+ * it is killed. The first argument names its trouble. The seed changes sizes and orders, so that a
  * rule is tried on many programs and not on one.
  */
 #define _GNU_SOURCE
@@ -43,7 +43,7 @@ static void wait_for_ever(void) {
   for (;;) pause();
 }
 
-/* So much in blocks of mixed sizes; never freed. */
+/* Allocates this much in blocks of mixed sizes, and never frees it. */
 static void hold(size_t bytes) {
   for (size_t sum = 0; sum < bytes;) {
     size_t size = 24 + draw(draw(8) ? 500 : 8000);
@@ -69,14 +69,14 @@ static void leak_in_bursts(void) {
   for (;; rest(1200)) {
     void* some[2000];
     for (int i = 0; i < 2000; i++) some[i] = block(100 + draw(1000));
-    /* One in three is forgotten. */
+    /* One block in three is forgotten. */
     for (int i = 0; i < 2000; i++) {
       if (i % 3) free(some[i]);
     }
   }
 }
 
-/* One in some blocks stays, small enough that every page keeps one. */
+/* A quarter of the blocks stays, small enough that every page keeps one. */
 static void fragment(void) {
   size_t count = 160 * MIB / 250;
   void** all = malloc(count * sizeof *all);
@@ -88,7 +88,7 @@ static void fragment(void) {
   wait_for_ever();
 }
 
-/* The peak is over, and blocks here and there keep the heap long. */
+/* The peak is over, and scattered blocks keep the heap long. */
 static void keep(void) {
   size_t count = 160 * MIB / 20000;
   void** all = malloc(count * sizeof *all);
@@ -114,13 +114,13 @@ static void pin_the_top(void) {
 
 static pthread_barrier_t met;
 
-/* A thread that had a peak once. */
+/* A thread that once had a peak. */
 static void* peak(void* argument) {
   unsigned its = *(unsigned*)argument;
   size_t count = 2000 + (size_t)rand_r(&its) % 500;
   void** all = malloc(count * sizeof *all);
   for (size_t i = 0; i < count; i++) all[i] = block(500 + (size_t)rand_r(&its) % 3000);
-  /* What stays lies at the arena's end. */
+  /* The blocks that stay are at the end of the arena. */
   for (size_t i = 0; i + 20 < count; i++) free(all[i]);
   pthread_barrier_wait(&met);
   wait_for_ever();
@@ -141,8 +141,8 @@ static void strand_arenas(void) {
   wait_for_ever();
 }
 
-/* Freed blocks that only fast bins and threads' caches hold: small ones, freed without a large
- * request after them. */
+/* Freed blocks that only fast bins and threads' caches hold. They are small, and no large request
+ * follows their frees. */
 static void cache(void) {
   size_t count = 60 * MIB / 100;
   void** all =
@@ -172,8 +172,8 @@ static void free_lazily(void) {
   wait_for_ever();
 }
 
-/* A heap that was trimmed, and that huge pages have filled again. What the kernel's khugepaged does
-   in minutes, MADV_COLLAPSE does at once; the kernel may refuse it. */
+/* A heap that was trimmed and then filled again by huge pages. MADV_COLLAPSE does at once what the
+   kernel's khugepaged does in minutes. The kernel may refuse it. */
 static void huge_pages(void) {
   const uintptr_t huge = 2 * MIB;
   size_t count = 100 * MIB / 2000;

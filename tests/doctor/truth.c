@@ -1,10 +1,10 @@
-/* A heap that knows what it holds, for tests that read it from outside: truth SHAPE THREADS KEPT
+/* A heap that knows its live bytes, for tests that read it from outside: truth SHAPE THREADS KEPT
  * MIB [churn].
  *
- * Each thread fills so many MiB with blocks of a shape's sizes, frees all but KEPT percent of them,
- * and then waits, or with `churn` goes on replacing blocks. Commands on standard input: `live`
- * answers the bytes that the program holds, each block with its header of 8 bytes; `trim` calls
- * malloc_trim(0) and answers how long that took, in microseconds.
+ * Each thread fills MIB MiB with blocks of a shape's sizes, and frees all but KEPT percent of them.
+ * Then it waits, or with `churn` continues to replace blocks. Commands come on standard input:
+ * `live` prints the bytes that the program holds, each block with its header of 8 bytes; `trim`
+ * calls malloc_trim(0) and prints how long that took, in microseconds.
  */
 #define _GNU_SOURCE
 #include <malloc.h>

@@ -1,4 +1,4 @@
-"""The example for Kubernetes: what the webhook answers, as an API server would apply it, and that the manifests agree with it."""
+"""The example for Kubernetes: the webhook's answer, applied as an API server would, must agree with the manifests."""
 import base64
 import copy
 import json

@@ -4,8 +4,8 @@
     tests/examples/run.py run NAME PROGRAM
     tests/examples/run.py windows NAME SOURCE    compiled by mingw-w64; run if Wine is there
 
-Standard input is inputs/NAME.txt, if there is one. Exit status: 0 the same, 1 not, 77 skipped (no
-compiler for Windows).
+Standard input is inputs/NAME.txt, if there is one. Exit status: 0 equal, 1 different, 77 skipped
+(no compiler for Windows).
 """
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ uintptr_t find_place(size_t bytes, size_t alignment) {
   return place < from || place >= end || bytes > end - place ? 0 : place;
 }
 
-/// Takes pretend address space; 0 when there is none.
+/// Takes pretended address space; 0 when there is none.
 uintptr_t take_addresses(size_t bytes, size_t alignment) {
   check_alignment(alignment);
   if (!within_limit(bytes)) return 0;
@@ -128,7 +128,7 @@ void* reserve_metadata(size_t bytes, size_t alignment) {
   check_alignment(alignment);
   void* place = nullptr;
   if (!refused(Call::kReserveMetadata) && within_limit(bytes)) {
-    const size_t real = alignment < 65536 ? 65536 : alignment;  // as if pages were 64 KiB at most
+    const size_t real = alignment < 65536 ? 65536 : alignment;  // as if pages were at most 64 KiB
     place = host::reserve(bytes, real);
   }
   if (place != nullptr) state.metadata.add(number(place), number(place) + bytes);
@@ -317,7 +317,7 @@ uint64_t running_ms() {
   return state.clock_ns / 1'000'000 * state.running_threads;
 }
 
-// Spurious returns are allowed: a waiter that only yields is the simplest system of all.
+// Spurious returns are allowed, so the simplest waiter only yields.
 void wait_while_equal(const uint32_t*, uint32_t) {
   state.waits.fetch_add(1, std::memory_order_relaxed);
   sched_yield();

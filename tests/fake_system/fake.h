@@ -5,15 +5,15 @@
 //   clock      stands still until a test moves it
 //
 // Every call is checked: ranges are not empty, are multiples of the granularity, and lie inside
-// reserved memory (and committed memory, where os.h says so). A breach is the caller's mistake and
-// ends the process with one line.
+// reserved memory (and committed memory, where os.h requires it). A violation is the caller's
+// mistake and ends the process with one line.
 //
 // The model of backing: a test says which bytes a program would have written (touch), and purge()
 // removes the backing and the content. So resident_bytes() is the count that a system would have.
-// written_bytes() shows whether memory that the heap calls zero is zero, and whether live memory
+// written_bytes() shows whether memory is zero that the heap calls zero, and whether live memory
 // was lost.
 //
-// Thread-safe. The state is the process's; reset() starts afresh but hands out new addresses only.
+// Thread-safe. The process has one state. reset() clears it, and later addresses are always new.
 #pragma once
 
 #include <string>
@@ -60,28 +60,28 @@ void set_granularity(size_t bytes);
 void limit_reserved(size_t bytes);
 /// Whether released data addresses are handed out again, lowest first. Initially not.
 void reuse_addresses(bool reuse);
-/// Where the next data reservations go, upwards; addresses above kAddressBits are allowed.
+/// The address of the next data reservations, which go upwards. It may be above kAddressBits.
 void place_next_at(uintptr_t address);
-/// What option() answers; null removes it.
+/// The value that option() returns; null removes it.
 void set_option(const char* name, const char* value);
 
 // ---- the clock --------------------------------------------------------------------------------
 
 void set_clock_ms(uint64_t ms);
 void advance_ms(uint64_t ms);
-/// So many threads have run all the time; 1 at first.
+/// Sets the number of threads that have run all the time; 1 at first.
 void set_running_threads(unsigned threads);
 
 // ---- the probes -------------------------------------------------------------------------------
 
-/// A profiler comes, or goes.
+/// A profiler attaches or detaches.
 void listen_to_probes(bool allocations, bool frees);
 struct Probed {
   const void* block;
   size_t bytes;
   uint64_t weight;  ///< 0: the block was freed
 };
-/// What the probes said since the last call.
+/// What the probes reported since the last call.
 std::vector<Probed> take_probed();
 
 // ---- injected failures ------------------------------------------------------------------------
@@ -89,7 +89,7 @@ std::vector<Probed> take_probed();
 inline constexpr uint64_t kForever = UINT64_MAX;
 /// Refuses calls number `nth` (1 is the next one) and the `count` - 1 after it, of one kind.
 void fail(Call call, uint64_t nth = 1, uint64_t count = kForever);
-/// The same, counting over every call that may be refused.
+/// The same for calls of all kinds that may be refused.
 void fail_any(uint64_t nth, uint64_t count = 1);
 void clear_failures();
 
@@ -97,9 +97,9 @@ void clear_failures();
 
 [[nodiscard]] uint64_t calls(Call call);
 [[nodiscard]] uint64_t refusals(Call call);
-/// How often since reset() a thread found a lock held and began, or began again, to wait for it.
+/// How often since reset() a thread found a lock held and began, or resumed, waiting for it.
 [[nodiscard]] uint64_t waits();
-/// Calls that may be refused, of all kinds: the range over which fail_any() is worth trying.
+/// The number of calls of all kinds that may be refused: the range worth trying with fail_any().
 [[nodiscard]] uint64_t fallible_calls();
 /// Calls since reset() or the last clear_log().
 [[nodiscard]] std::vector<Record> log();
@@ -114,11 +114,11 @@ void clear_log();
 /// Says that the program wrote these bytes: the system's pages around them become backed.
 /// pre: committed
 void touch(uintptr_t address, size_t bytes);
-/// How many bytes of the range were written and not taken away since.
+/// How many bytes of the range were written and not purged since.
 [[nodiscard]] size_t written_bytes(uintptr_t address, size_t bytes);
 [[nodiscard]] size_t resident_bytes();
 
-/// What was written to standard error since reset() or the last call of this.
+/// The text that went to standard error since reset() or the last call of this.
 std::string take_errors();
 
 struct ForkHooks {
@@ -126,7 +126,7 @@ struct ForkHooks {
   void (*parent)();
   void (*child)();
 };
-/// The callbacks that were registered for fork(); null when none were.
+/// The callbacks that were registered for fork(); null if there are none.
 [[nodiscard]] ForkHooks fork_hooks();
 
 }  // namespace loam::os::fake

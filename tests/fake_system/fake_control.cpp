@@ -27,7 +27,7 @@ void reset() {
   state.waits.store(0, std::memory_order_relaxed);
   listen_to_probes(false, false);
   state.metadata_before = state.metadata.total();
-  // On a region's boundary, so that no test meets a region of an earlier one.
+  // Begins at a region's boundary, so that no test uses a region of an earlier one.
   state.next = round_up(state.next + 1, kRegionBytes);
 }
 
@@ -160,7 +160,7 @@ void touch(uintptr_t address, size_t bytes) {
   const uintptr_t begin = address & ~(state.granularity - 1);
   const uintptr_t end = round_up(address + bytes, state.granularity);
   check_covered(state.committed, "touch of what is not committed", begin, end - begin);
-  // Where nothing of 2 MiB was backed, all of it is.
+  // If no page of a 2 MiB slab was backed, all of the slab becomes backed.
   for (uintptr_t huge = begin & ~(kSlabBytes - 1); huge < end; huge += kSlabBytes) {
     const uintptr_t past = huge + kSlabBytes;
     if (!state.resident.meets(huge, past) && state.huge.covers(huge, past) &&

@@ -13,7 +13,7 @@
 
 namespace loam::os::fake {
 
-// Far from where systems map programs, libraries, stacks and sanitizers' shadows.
+// Far from the addresses of programs, libraries, stacks and sanitizers' shadows.
 inline constexpr uintptr_t kFirstAddress = uintptr_t{1} << 44;
 
 /// A set of addresses as disjoint, never adjacent ranges.
@@ -71,7 +71,7 @@ class Ranges {
     return sum;
   }
 
-  /// What of [begin, end) is in the set.
+  /// The parts of [begin, end) that are in the set.
   [[nodiscard]] std::vector<std::pair<uintptr_t, uintptr_t>> within(uintptr_t begin,
                                                                     uintptr_t end) const {
     std::vector<std::pair<uintptr_t, uintptr_t>> found;
@@ -108,8 +108,8 @@ struct Plan {
 struct Settings {
   size_t granularity = 4096;
   size_t limit = SIZE_MAX;
-  size_t metadata_before = 0;  // reserved by what ran before reset()
-  uintptr_t placed = 0;        // where the test wants the next reservation; 0 = the system chooses
+  size_t metadata_before = 0;  // reserved before reset()
+  uintptr_t placed = 0;        // the test's choice for the next reservation; 0 = the system's
   bool reuse = false;
   uint64_t clock_ns = uint64_t{3600} * 1'000'000'000;
   unsigned running_threads = 1;
@@ -125,23 +125,23 @@ struct Settings {
   Ranges released;
   Ranges committed;
   Ranges resident;  // whole pages of the system
-  Ranges huge;      // where huge pages were asked for
+  Ranges huge;      // where huge pages were requested
   Ranges written;   // bytes
   ForkHooks fork_hooks{};
   bool has_thread_exit_key = false;
-  void (*thread_body)() = nullptr;  // what start_thread() was asked to run; it does not run
+  void (*thread_body)() = nullptr;  // the body passed to start_thread(); it does not run
   uint64_t slept_ms = 0;
   std::vector<Probed> probed;
 };
 
 struct State : Settings {
   std::mutex mutex;
-  std::atomic<uint64_t> waits{0};  // counted without the lock: a waiting thread may be anywhere
+  std::atomic<uint64_t> waits{0};  // counted without the lock, because any thread may wait
   uintptr_t next = kFirstAddress;
-  Ranges metadata;  // survives reset(): the map's tables lie in it
+  Ranges metadata;  // survives reset(), because the map's tables are in it
 };
 
-// Not destroyed at exit: threads may still end after static destructors ran.
+// It is not destroyed at exit, because threads may still end after static destructors ran.
 extern State& state;
 
 using Guard = std::lock_guard<std::mutex>;

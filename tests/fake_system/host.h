@@ -1,5 +1,5 @@
-// What the pretend system needs of the real one: memory for metadata, and a barrier for tests with
-// threads. host_linux.cpp and host_windows.cpp.
+// The functions of the real system that the pretended system needs: memory for metadata, and a
+// barrier for tests with threads. They are in host_linux.cpp and host_windows.cpp.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ bool commit(void* address, size_t bytes) {
 bool purge(void* address, size_t bytes) { return madvise(address, bytes, MADV_DONTNEED) == 0; }
 void release(void* address, size_t bytes) { munmap(address, bytes); }
 
-// As linux.cpp.
+// As in linux.cpp.
 void barrier() {
   if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);

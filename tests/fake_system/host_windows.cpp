@@ -1,4 +1,5 @@
-// A part of a reservation can not be released: it is decommitted, and its addresses stay.
+// Windows cannot release a part of a reservation. The part is decommitted, and its addresses stay
+// reserved.
 #if defined(_WIN32)
 
 #include "os/windows.h"
@@ -29,7 +30,7 @@ bool purge(void* address, size_t bytes) {
 }
 void release(void* address, size_t bytes) { VirtualFree(address, bytes, MEM_DECOMMIT); }
 
-void barrier() {}  // Wine's does nothing
+void barrier() {}  // Wine's barrier does nothing
 
 }  // namespace fake::host
 
@@ -39,14 +40,16 @@ using namespace fake;
 
 constinit uint64_t charged_bytes = 0;
 
-// Of what a refused commit left it is no purge: parts may be gone.
+// After a refused commit some parts of the range may be missing, so it is decommitted without a
+// purge.
 bool discard(void* address, size_t bytes) {
   if (!is_committed(reinterpret_cast<uintptr_t>(address), bytes)) return decommit(address, bytes);
   return purge(address, bytes) && decommit(address, bytes);
 }
 
-// What is committed already is not asked for, so a plan that refuses commits is about others. Of
-// larger pages than Windows has, those around the range.
+// Memory that is already committed is not requested, so a plan that refuses commits affects other
+// requests. Pages may be larger than those of Windows; then the pages around the range are
+// committed.
 bool commit_again(void* address, size_t bytes) {
   const size_t grain = granularity();
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~(grain - 1);

@@ -1,5 +1,5 @@
-// The calls of os.h that differ only where a program locks its memory, for a system where none
-// does: the pretended system and the fuzzer's.
+// The calls of os.h that differ only in a program that locks its memory. On these systems, the
+// pretended one and the fuzzer's, no program does.
 #include "os/os.h"
 
 namespace loam::os {

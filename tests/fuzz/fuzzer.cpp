@@ -1,5 +1,5 @@
-// What libFuzzer calls: a program of the language is run, and programs are changed operation by
-// operation.
+// The entry points for libFuzzer. One runs a program of the language, and one changes programs
+// operation by operation.
 #include <cstring>
 
 #include "mutate.h"
@@ -18,7 +18,7 @@ fuzz::Program parse_or_empty(const uint8_t* data, size_t size, bool* fine) {
   return program;
 }
 
-// What does not fit is cut off at the end of an operation.
+// A program that is too long is cut off at the end of an operation.
 size_t write(const fuzz::Program& program, uint8_t* data, size_t room) {
   size_t size = 0;
   for (const fuzz::Operation& operation : program) {

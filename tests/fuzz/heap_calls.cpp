@@ -1,5 +1,6 @@
-// Compiled into the fuzzed library, where the linker keeps the names inside (heap_calls.map), and
-// once more for a replay on the shipped library, where the names are the whole process's.
+// This file is compiled into the fuzzed library, where the linker keeps the names inside
+// (heap_calls.map). It is compiled once more for a replay on the shipped library, whose names serve
+// the whole process.
 #include "heap_calls.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// The malloc family and the operators of the heap that is tested, by pointer: in a fuzzer the names
-// belong to the system's heap. The calls of loam.h and stats.h have names of their own.
+// The malloc family and the operators of the tested heap, by pointer: in a fuzzer the names belong
+// to the system's heap. The calls of loam.h and stats.h have names of their own.
 #ifndef LOAM_TESTS_FUZZ_HEAP_CALLS_H
 #define LOAM_TESTS_FUZZ_HEAP_CALLS_H
 

@@ -60,7 +60,7 @@ void Runner::perform_on_heap(const Operation& operation) {
       heavy_ = true;
       return;
     case Op::kWalk:
-      // The default heap's lock keeps other lockers out only.
+      // The default heap's lock excludes only other lockers.
       if (h == 0 && heap.locked_by >= 0 && heap.locked_by != static_cast<int>(current_)) return;
       return walk(h, a[1] % 2 != 0);
     case Op::kValidate:
@@ -174,7 +174,7 @@ void Runner::lock_heap(unsigned h, Op how) {
   ModelHeap& heap = model_.heaps[h];
   const bool others =
       !heap.unsynchronized() && heap.locked_by >= 0 && heap.locked_by != static_cast<int>(current_);
-  if (how == Op::kLock && others) return;  // it would wait for ever
+  if (how == Op::kLock && others) return;  // the call would wait for ever
   const loam_status status = how == Op::kLock      ? loam_lock(heap.handle)
                              : how == Op::kTryLock ? loam_try_lock(heap.handle)
                                                    : loam_unlock(heap.handle);

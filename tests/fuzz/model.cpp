@@ -9,7 +9,7 @@ namespace fuzz {
 
 namespace {
 
-// The model's own memory comes from a mapping, since malloc may be what is tested.
+// The model's own memory comes from a mapping, because malloc may be the tested heap.
 class Pages : public std::pmr::memory_resource {
   void* do_allocate(size_t bytes, size_t) override {
     const size_t padded = (bytes + 4095) / 4096 * 4096;
@@ -25,7 +25,7 @@ class Pages : public std::pmr::memory_resource {
 
 Pages pages;
 
-// As the pattern: whole, or the start of each page and the end.
+// Looks where the pattern would be: at the whole block, or at the start of each page and the end.
 bool is_zero(const unsigned char* start, size_t bytes) {
   bool zero = true;
   stress::for_each_stretch(bytes, [&](size_t offset, size_t length) {
@@ -60,7 +60,7 @@ const char* Model::place(const Block& block) {
 
 void Model::fill(Block& block) {
   block.id = ++ids_;
-  // Every other block is used to its last usable byte, where that is not forbidden (loam_zrealloc).
+  // Every other block is filled to its last usable byte, unless that is forbidden (loam_zrealloc).
   block.filled = !block.zero_behind && block.id % 2 == 0 ? block.usable : block.asked;
   stress::write_pattern(block.start, block.filled, block.id);
 }
@@ -70,7 +70,8 @@ const char* Model::add(Block& block, bool zero_asked, bool zero_usable) {
   const size_t alignment = std::max<size_t>(block.alignment, LOAM_ALIGNMENT);
   if (begin % alignment != 0) return "it is not aligned";
   block.usable = calls_.usable_size(block.start);
-  // None at all where exactly what was asked for is usable (LOAM_HARDEN, LOAM_CHECK_FREE=full).
+  // With LOAM_HARDEN or LOAM_CHECK_FREE=full exactly the requested bytes are usable, which may be
+  // none.
   if (block.usable < block.asked) return "fewer bytes are usable than were asked for";
   if (const char* wrong = place(block)) return wrong;
   if (loam_heap_of(block.start) != heaps[block.heap].handle) return "it belongs to another heap";

@@ -40,7 +40,7 @@ struct Block {
   uint8_t heap = 0;
   Family family = Family::kPlain;
   bool zero_behind =
-      false;  ///< what is behind the asked size is zero still, as loam_zrealloc() wants it
+      false;  ///< the bytes behind the requested size are still zero, as loam_zrealloc() requires
 };
 
 struct ModelHeap {
@@ -61,14 +61,14 @@ class Model {
 
   explicit Model(const HeapCalls& calls);
 
-  /// A new block is noted, checked and filled. Returns what is wrong with it, or null.
+  /// Notes, checks and fills a new block. Returns what is wrong with it, or null.
   [[nodiscard]] const char* add(Block& block, bool zero_asked, bool zero_usable);
   /// Checks the content of `bytes` bytes from the start.
   [[nodiscard]] bool intact(const Block& block, size_t bytes) const;
   [[nodiscard]] bool intact(const Block& block) const { return intact(block, block.filled); }
-  /// The block ends: it is in no range any more.
+  /// The block ends, and is removed from all ranges.
   void remove(Block& block);
-  /// Fills the block afresh, after a resize that kept its start.
+  /// Fills the block again, after a resize that kept its start.
   [[nodiscard]] const char* resized(Block& block, size_t asked);
 
   [[nodiscard]] bool starts_at(const void* address) const {
@@ -80,7 +80,7 @@ class Model {
   [[nodiscard]] uint64_t bytes_of(unsigned heap) const { return heap_bytes_[heap]; }
 
   Block blocks[kBlocks];
-  Block last[kBlocks];  ///< what was freed here last
+  Block last[kBlocks];  ///< the last block that was freed here
   uint64_t last_serial[kBlocks] = {};
   std::vector<Block> groups[kGroups];
   ModelHeap heaps[kHeaps];

@@ -7,8 +7,8 @@ namespace fuzz {
 
 namespace {
 
-// Sizes where the heap changes its mind: classes, pages, runs, own mappings, and what no heap can
-// serve.
+// Sizes at which the heap changes its method: classes, pages, runs, mappings of their own, and
+// sizes that no heap can serve.
 constexpr uint64_t kEdges[] = {0,
                                1,
                                8,
@@ -68,7 +68,8 @@ uint64_t random_size(Random& random) {
 uint64_t random_argument(char letter, Random& random) {
   switch (letter) {
     case 'b':
-      return random.below(random.below(3) == 0 ? kBlocks : 8);  // few, so that they meet again
+      // Few values, so that they occur again
+      return random.below(random.below(3) == 0 ? kBlocks : 8);
     case 'h':
       return random.below(random.below(3) == 0 ? kHeaps : 3);
     case 'g':
@@ -122,7 +123,7 @@ Operation random_operation(Random& random) {
   if (form.result == 'h' && operation.result == 0) operation.result = 1;
   for (size_t i = 0; form.arguments[i] != '\0'; ++i)
     operation.arguments[i] = random_argument(form.arguments[i], random);
-  // Most heaps should be there, and most fills small.
+  // Most heaps should be made successfully, and most fills should be small.
   const bool is_heap = operation.op == Op::kHeap || operation.op == Op::kWinHeap;
   if (is_heap && random.below(3) != 0) operation.arguments[1] = 0;
   if (is_heap && random.below(2) != 0) operation.arguments[2] = 0;
@@ -135,7 +136,7 @@ Program random_program(Random& random, size_t operations) {
   Program program;
   while (program.size() < operations) {
     const Operation operation = random_operation(random);
-    // Settings are rare, or every program would run with all of them.
+    // Settings are rare. Otherwise every program would run with all of them.
     if (is_setting(operation.op) && random.below(20) != 0) continue;
     program.push_back(operation);
   }
@@ -157,7 +158,7 @@ void mutate(Program* program, Random& random, size_t most_operations) {
     } else if (kind == 4) {
       std::swap((*program)[random.below(size)], (*program)[random.below(size)]);
     } else if (kind == 5 && size < most_operations) {
-      // A piece once more: what happens often is what fills caches and queues.
+      // Repeats a piece, because repetition fills caches and queues.
       const size_t from = random.below(size);
       const size_t count =
           std::min<size_t>({1 + random.below(16), size - from, most_operations - size});

@@ -25,9 +25,9 @@ class Random {
 
 Operation random_operation(Random& random);
 Program random_program(Random& random, size_t operations);
-/// A few changes: operations put in, taken out, moved, doubled, their arguments changed.
+/// Makes a few changes: operations are inserted, removed, moved or doubled, and arguments change.
 void mutate(Program* program, Random& random, size_t most_operations);
-/// A piece of one put into the other.
+/// Inserts a piece of one program into the other.
 Program cross(const Program& one, const Program& other, Random& random, size_t most_operations);
 
 }  // namespace fuzz

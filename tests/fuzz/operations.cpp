@@ -13,18 +13,19 @@ namespace fuzz {
 namespace {
 
 constexpr int kErrnoMark = 4711;
-// What may be alive at once, and what a group may take: addresses are plenty, but patterns cost
-// memory.
+// The most that may be live at once, and the most of a group. Addresses are plenty, but patterns
+// cost memory.
 constexpr size_t kLiveBytes = size_t{1} << 30;
 constexpr size_t kGroupBytes = size_t{8} << 20;
-// Above these a refusal is no surprise.
+// Above these sizes a refusal is no error.
 constexpr size_t kSurelyServed = size_t{64} << 20;
 constexpr size_t kSurelyAligned = size_t{1} << 21;
-constexpr size_t kLargestSmall = 32768;  // above it every block's asked size is kept
+// The heap keeps the requested size of every block above it
+constexpr size_t kLargestSmall = 32768;
 
 bool power_of_two(uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }
 
-// What HeapReAlloc() is asked for; zeros where the size that was asked for is known.
+// The flags for HeapReAlloc(). Zeros are requested only if the heap knows the requested size.
 DWORD win_resize_flags(uint64_t what, const ModelHeap& heap) {
   DWORD flags = what % 4 == 0 ? HEAP_REALLOC_IN_PLACE_ONLY : 0;
   if (what % 2 != 0 && heap.exact()) flags |= HEAP_ZERO_MEMORY;
@@ -123,8 +124,8 @@ void Runner::make(const Operation& operation) {
     block.asked = operation.op == Op::kLoamAlignedAlloc ? a[2] : a[1];
   }
   if (!has_room(block.asked)) return;
-  // operator new throws when memory runs out, and its nothrow form asks the C++ runtime, whose heap
-  // is another: what may fail goes another way.
+  // operator new throws when memory runs out. Its nothrow form calls the C++ runtime, which has
+  // another heap. So calls that may fail use another function.
   const bool sure = !refusing_ && block.asked <= kSurelyServed && system_ != nullptr;
   busy_ = &model_.blocks[slot];
   errno = 0;
@@ -224,7 +225,7 @@ void Runner::make(const Operation& operation) {
   adopt(model_.blocks[slot], block, zero_asked, zero_usable);
 }
 
-// Frees a live block in the way asked for, or in one that its family allows.
+// Frees a live block by the given call, or by one that its family allows.
 void Runner::free_block(Block& block, Op how, size_t bytes) {
   if (!model_.intact(block))
     fail("a block of %zu bytes at %p was overwritten", block.asked,
@@ -243,7 +244,7 @@ void Runner::free_block(Block& block, Op how, size_t bytes) {
     case Op::kLoamFreeSized: {
       const size_t size = loam_size(heap.handle, start);
       const size_t usable = loam_usable_size(heap.handle, start);
-      // Now and then the caller is wrong about the size.
+      // Sometimes the caller passes a wrong size.
       const size_t believed = bytes % 4 == 0 ? bytes : size;
       const bool right = heap.exact() && block.heap != 0 ? believed == size : believed <= usable;
       status = loam_free_sized(heap.handle, start, believed);
@@ -333,7 +334,8 @@ void Runner::end(const Operation& operation) {
   if (!blocked(block.heap)) free_block(block, operation.op, operation.arguments[1]);
 }
 
-// A pointer into the block, or the block at the wrong heap: told apart, and nothing happens.
+// A pointer into the block, or the block at the wrong heap. The heap must distinguish them, and
+// change nothing.
 void Runner::bad_free(const Operation& operation) {
   const unsigned h = static_cast<unsigned>(operation.arguments[0]);
   const Block& block = model_.blocks[operation.arguments[1]];
@@ -348,8 +350,8 @@ void Runner::bad_free(const Operation& operation) {
     fail("a block is gone after a mistaken free");
 }
 
-// A block of a private heap once more. What the default heap's caches hold may still seem live
-// there.
+// Frees a block of a private heap once more. In the default heap it could not be checked: a block
+// in a cache may still seem live there.
 void Runner::stale_free(const Operation& operation) {
   const size_t slot = operation.arguments[0];
   const Block& last = model_.last[slot];
@@ -423,7 +425,7 @@ void Runner::resize(const Operation& operation) {
   const bool in_place = (win_flags & HEAP_REALLOC_IN_PLACE_ONLY) != 0;
   const bool zero =
       op == Op::kLoamZrealloc || (aligned && a[3] % 2 != 0) || (win_flags & HEAP_ZERO_MEMORY) != 0;
-  // From where on the gained bytes must be zero.
+  // The offset from which the gained bytes must be zero.
   const bool knows_size = heap.exact() || old.asked > kLargestSmall;
   if (zero && !knows_size && !old.zero_behind) {
     busy_ = nullptr;
@@ -463,7 +465,7 @@ void Runner::resize(const Operation& operation) {
     }
   }
   block.asked = bytes;
-  // A block that stays keeps its place, whatever that place is.
+  // A block that stays keeps its address, whatever its alignment is.
   block.alignment = aligned ? alignment : LOAM_ALIGNMENT;
   block.zero_behind = zero;
   if (block.family == Family::kAligned || block.family == Family::kOther)
@@ -485,7 +487,7 @@ void Runner::ask(const Block& block) {
   if (loam_validate(heap.handle, block.start) != LOAM_OK) fail("the block is not valid");
 }
 
-// Any address is answered, and no block is found where none begins.
+// Every address gets an answer, and no block is found unless one begins there.
 void Runner::ask_anywhere(const Operation& operation) {
   const Block& block = model_.blocks[operation.arguments[0]];
   const unsigned char* address = reinterpret_cast<const unsigned char*>(

@@ -103,7 +103,7 @@ bool read_number(std::string_view text, uint64_t* out) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// "b12" by the letter 'b'.
+// Reads a name such as "b12" that begins with the letter 'b'.
 bool read_name(std::string_view text, char letter, uint64_t* out) {
   return text.size() > 1 && text[0] == letter && read_number(text.substr(1), out) &&
          *out < limit_of(letter);

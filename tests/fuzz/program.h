@@ -8,9 +8,9 @@
 //   b0 .. b63   blocks     h0 the default heap, h1 .. h5 private heaps
 //   g0 .. g3    groups of many blocks     thread(0) the first thread .. thread(3)
 //
-// Any program has a meaning, so that a fuzzer may change it as it likes: a block that is named as a
-// result is freed first if it is live, and an operation on a block, heap or thread that is not
-// there does nothing.
+// Every program has a meaning, so that a fuzzer may change it freely. A live block that is named as
+// a result is freed first. An operation on a block, heap or thread that does not exist does
+// nothing.
 #ifndef LOAM_TESTS_FUZZ_PROGRAM_H
 #define LOAM_TESTS_FUZZ_PROGRAM_H
 
@@ -49,7 +49,7 @@ enum class Op : uint8_t {
   kLoamAlloc,
   kLoamZalloc,
   kLoamAlignedAlloc,
-  // ending them
+  // freeing blocks
   kFree,
   kCfree,
   kFreeSized,
@@ -61,14 +61,14 @@ enum class Op : uint8_t {
   kLoamFreeSized,
   kBadFree,
   kStaleFree,
-  // resizing them
+  // resizing blocks
   kRealloc,
   kReallocarray,
   kLoamRealloc,
   kLoamZrealloc,
   kLoamAlignedRealloc,
   kLoamTryResize,
-  // asking
+  // asking questions
   kAsk,
   kAskAnywhere,
   // heaps
@@ -98,7 +98,7 @@ enum class Op : uint8_t {
   kTick,
   kRefuse,
   kContend,
-  // the Windows-shaped interface, on private heaps, whoever made them
+  // the Windows-shaped interface, on private heaps of either interface
   kWinHeap,
   kWinDestroy,
   kWinAlloc,

@@ -1,5 +1,5 @@
-// Replays programs of the fuzzer's language, finds the shortest that still fails, or makes random
-// ones for a time.
+// Replays programs of the fuzzer's language, finds the shortest one that still fails, or makes
+// random programs for a time.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,8 +53,8 @@ Program read(const std::filesystem::path& path) {
   return program;
 }
 
-// In a process of its own, so that each starts afresh and a failure ends nothing else. The wait
-// status.
+// Runs in a process of its own, so that each run starts afresh and a failure ends nothing else.
+// Returns the wait status.
 int run(const Program& program, bool trace, bool quiet) {
   fflush(nullptr);
   const pid_t child = fork();
@@ -74,8 +74,8 @@ int run(const Program& program, bool trace, bool quiet) {
   return status;
 }
 
-// Pieces are left out, half the program first, as long as it goes on failing; then arguments are
-// made small.
+// Leaves out pieces, half of the program first, while the rest still fails. Then makes arguments
+// small.
 Program minimised(Program program) {
   const auto fails = [](const Program& p) { return run(p, false, true) != 0; };
   for (size_t piece = std::max<size_t>(program.size() / 2, 1);;) {

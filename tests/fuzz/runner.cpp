@@ -17,9 +17,10 @@ using stress::figures_of;
 
 namespace {
 
-// Forks cost milliseconds each, and each runs the rest of the program once more.
+// A fork costs milliseconds, and runs the rest of the program once more.
 constexpr unsigned kForks = 2;
-// Larger blocks are read after every operation only when it moved much; otherwise some after each.
+// Blocks above this size are all read only after an operation that moved much; otherwise a few are
+// read after each operation.
 constexpr size_t kQuick = 4096;
 
 }  // namespace
@@ -56,7 +57,7 @@ void Runner::settings() {
   if (system_ != nullptr) system_->reset(options_.data(), options_.size(), page_);
 }
 
-// Whatever this does to the heap under test by way of the C library is no block of the program's.
+// Blocks that `action` allocates or frees through the C library do not count as the program's.
 template <class Action>
 void Runner::outside(Action action) {
   if (system_ != nullptr) return action();
@@ -140,13 +141,14 @@ void* Runner::live(void* argument) {
   }
   const Operation& operation = *worker->operation;
   if (runner.system_ != nullptr) runner.system_->end_thread();
-  // Destructors of the C library free after the heap's.
+  // Destructors of the C library free after the heap's destructor ran.
   if (operation.op == Op::kEndThreadFreeing) {
     Block& block = runner.model_.blocks[operation.arguments[1]];
     if (block.start != nullptr && !runner.blocked(block.heap))
       runner.free_block(block, Op::kFree, 0);
   }
-  // A thread whose first call comes that late: the C library goes round its destructors once more.
+  // The thread may have called the heap first in a destructor. The C library then runs the
+  // destructors once more.
   if (runner.system_ != nullptr) runner.system_->end_thread();
   return nullptr;
 }
@@ -203,7 +205,7 @@ void Runner::end_thread(unsigned thread, const Operation& operation) {
     sem_post(&worker.wanted);
     pthread_join(worker.thread, nullptr);
     if (system_ != nullptr) return;
-    // What it freed of the program's is not the C library's.
+    // Blocks of the program that the thread freed are not the C library's.
     base_blocks_ += blocks - model_.live_blocks();
     base_bytes_ += bytes - model_.live_bytes();
   });
@@ -337,7 +339,7 @@ void Runner::check_figures() {
 void Runner::check_heap(unsigned h) {
   const ModelHeap& heap = model_.heaps[h];
   const struct loam_stats s = figures_of(heap.handle);
-  // Hardening's canaries are no bytes of the program's.
+  // Hardening's canaries are not bytes of the program.
   const auto right = [&](uint64_t bytes) {
     return hardened_ ? bytes >= model_.bytes_of(h) : bytes == model_.bytes_of(h);
   };
@@ -377,7 +379,7 @@ void Runner::check_contents(bool all) {
     }
   }
   for (const std::vector<Block>& group : model_.groups) {
-    // Of a large group a few at a time, others after the next operation.
+    // Reads a few blocks of a large group, and other ones after the next operation.
     const size_t stride = all ? 1 : group.size() / 64 + 1;
     for (size_t i = all ? 0 : rotation_ % stride; i < group.size(); i += stride) {
       if (!model_.intact(group[i]))

@@ -31,7 +31,7 @@ class Runner {
   };
   using Body = void (*)(Runner&, const Operation&);
 
-  // runner.cpp: threads, the process, what is checked when
+  // runner.cpp: threads, the process, and the checks
   void settings();
   void run_from(size_t first);
   void step(const Operation& operation);
@@ -98,13 +98,13 @@ class Runner {
   unsigned forks_ = 0;
   bool in_child_ = false;
   bool contended_ = false;
-  bool has_process_heap_ = false;  // Windows', which stays
-  bool heavy_ = false;             // the operation at hand moved much: check all
+  bool has_process_heap_ = false;  // Windows' process heap, which stays
+  bool heavy_ = false;             // the present operation moved much: check all
   unsigned rotation_ = 0;
   uint64_t refusals_before_ = 0;
   bool refusing_ = false;
-  const Block* busy_ = nullptr;  // that the operation at hand resizes
-  uint64_t base_blocks_ = 0;     // what was live before, on the shipped library
+  const Block* busy_ = nullptr;  // the block that the present operation resizes
+  uint64_t base_blocks_ = 0;     // blocks that were live before, on the shipped library
   uint64_t base_bytes_ = 0;
   size_t page_ = 4096;
   bool hardened_ = false;  // the default heap keeps more than the program has

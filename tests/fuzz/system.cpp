@@ -55,7 +55,8 @@ struct State {
 State state;
 thread_local void* exit_argument = nullptr;
 
-// Where the variables of this library stood when it was loaded. Outside of them: a mapping.
+// The content of this library's variables when it was loaded. The copy is in a mapping, outside of
+// them.
 struct Picture {
   char* begin;
   size_t bytes;
@@ -65,7 +66,7 @@ struct Picture {
 Picture picture;
 
 [[noreturn]] void die(const char* what) {
-  // One call: a line of its own even if others write.
+  // Writes the line by one call, so that other writers cannot split it.
   char text[160] = "fuzz: ";
   strncat(text, what, sizeof text - 10);
   strcat(text, "\n");
@@ -89,7 +90,7 @@ void remember(void* address, size_t bytes) {
   state.mappings[state.mapping_count++] = {static_cast<char*>(address), bytes};
 }
 
-// The part [address, address + bytes) is gone; what is left of its mapping stays.
+// The part [address, address + bytes) goes. The rest of its mapping stays.
 void forget(void* address, size_t bytes) {
   char* begin = static_cast<char*>(address);
   char* end = begin + bytes;
@@ -208,8 +209,8 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
     remember(p, new_bytes);
     return p;
   }
-  // Always moved: the kernel's choice would depend on what lies beside, and moving is what goes
-  // wrong.
+  // Always moves. The kernel's choice would depend on the neighbouring mappings, and errors are in
+  // moves.
   void* p = mmap(nullptr, new_bytes + state.granularity, PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return nullptr;
@@ -224,7 +225,7 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
   return p;
 }
 
-// With a copy, which the heap cannot distinguish from a move.
+// Moves by a copy, which the heap cannot distinguish from a move.
 void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
   ErrnoGuard guard;
   check_range(address, bytes);
@@ -243,8 +244,8 @@ uint64_t now_ns() { return state.now_ns; }
 uint64_t running_ms() { return state.now_ns / 1'000'000; }
 
 void wait_while_equal(const uint32_t*, uint32_t) {
-  // One thread runs at a time and the others hold nothing, so only the pretended holder can be
-  // waited for.
+  // One thread runs at a time and the other threads hold no lock, so only the pretended holder can
+  // make this one wait.
   if (!state.contending) die("a thread waits for a lock that nobody will release");
   release_locks();
 }
@@ -253,7 +254,7 @@ bool barrier_all_threads() { return true; }
 void yield() { die("a thread waits for another that does not run"); }
 bool start_thread(void (*)()) { return false; }
 void sleep_ms(unsigned) {}
-// A file of counters is written, and goes nowhere.
+// The file of counters is written, and then discarded.
 const char* private_folder(const char*, char* out, size_t size) {
   strncpy(out, "/nowhere", size);
   return nullptr;
@@ -298,7 +299,7 @@ const char* option(const char* name) {
 
 bool has_options() { return state.option_count != 0; }
 
-// The same every time, as everything here.
+// The same bytes every time, like everything here.
 void random_bytes(void* out, size_t bytes) {
   unsigned char* to = static_cast<unsigned char*>(out);
   for (size_t i = 0; i < bytes; ++i) {
@@ -323,7 +324,7 @@ void free_system_block(void*) { abort(); }
 
 bool describe_code(const void*, char*, size_t) { return false; }
 
-// Nobody listens.
+// No profiler listens.
 extern "C" {
 volatile uint16_t loam_allocation_listeners = 0, loam_free_listeners = 0;
 }
@@ -332,7 +333,7 @@ void probe_free(const void*) {}
 
 void write_error(const char* text, size_t length) {
   ++state.lines;
-  // What ends the process should be seen; reports are the program's to count.
+  // The line that ends the process must be visible. Reports are only counted, for the program.
   static_cast<void>(!write(STDERR_FILENO, text, length));
 }
 
@@ -371,8 +372,8 @@ int find_variables(dl_phdr_info* info, size_t, void*) {
   return 1;
 }
 
-// Not memcpy(): redzones between variables are copied too. Only what differs, since most is a
-// megabyte of zeros.
+// Not memcpy(), because redzones between variables are copied too. Copies only words that differ,
+// since most of it is a megabyte of zeros.
 __attribute__((no_sanitize("address"))) void restore(char* to, const char* from, size_t bytes) {
   using Word __attribute__((may_alias)) = uint64_t;
   for (; bytes != 0 && reinterpret_cast<uintptr_t>(to) % sizeof(Word) != 0; --bytes)

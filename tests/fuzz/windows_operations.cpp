@@ -1,5 +1,5 @@
-// Operations of <loam/win32.h>, on any private heap: HeapCreate() makes one of exact sizes, and a
-// handle of either interface is a heap to both.
+// Operations of <loam/win32.h> on any private heap. HeapCreate() makes a heap of exact sizes. Both
+// interfaces accept a handle of either one.
 #include <loam/win32.h>
 
 #include <cerrno>
@@ -10,7 +10,7 @@
 namespace fuzz {
 
 namespace {
-constexpr DWORD kErrorMark = 4711;  // what succeeds leaves the last error alone
+constexpr DWORD kErrorMark = 4711;  // a successful call does not change the last error
 }
 
 void Runner::perform_on_windows(const Operation& operation) {
@@ -175,7 +175,7 @@ void Runner::win_use_heap(unsigned h, uint64_t what) {
   }
 }
 
-// A block of the process heap from beginning to end, so that it is no block of the model's.
+// Allocates and frees a block of the process heap at once, so that it is no block of the model.
 void Runner::win_aligned(const Operation& operation) {
   const uint64_t* a = operation.arguments;
   const size_t bytes = a[0], alignment = a[2], more = a[3];

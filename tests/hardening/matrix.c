@@ -12,8 +12,8 @@
 
 #include "../preload/check.h"
 
-// Stores and loads that no compiler sees through. What is stored is even: no byte of a canary is,
-// and no byte of poison.
+// Stores and loads that are opaque to compilers. The stored value is even, because no byte of a
+// canary or of poison is.
 static void poke(void* block, ptrdiff_t offset) {
   *((volatile unsigned char*)opaque(block) + offset) = 2;
 }
@@ -28,8 +28,7 @@ static void* get(size_t size) {
   return block;
 }
 
-// Other frees: of blocks of many sizes, all of them different from what the mistakes here are made
-// with.
+// Other frees, of blocks of many sizes. None of these sizes is used by a mistake here.
 static void others(int count) {
   static const size_t kSizes[] = {40, 72, 200, 400, 2000, 12000};
   for (int i = 0; i < count; ++i) free(get(kSizes[i % 6]));
@@ -69,7 +68,7 @@ static void underflow_1(size_t size) {
   free(first);
   free(block);
 }
-// Where a live block lies before it.
+// An underflow of a block that has a live block in front of it.
 static void underflow_beside(size_t size) {
   enum { kBlocks = 200 };
   char* blocks[kBlocks];
@@ -132,7 +131,7 @@ static void follow_freed(size_t size) {
   void** read = *(void** volatile*)opaque(block);
   *(void* volatile*)read = NULL;
 }
-// It would stay where it is.
+// A valid block of this size would keep its address.
 static void realloc_inside(size_t size) {
   (void)opaque(realloc(opaque((char*)get(size < 32 ? 32 : size) + 16), size));
 }
@@ -158,7 +157,7 @@ static void free_twice_elsewhere(size_t size) {
   pthread_join(thread, NULL);
   free(opaque(block));
 }
-// Its pages have become those of small blocks meanwhile, where the heap gives them away.
+// If the heap passes pages on, the block's pages have become those of small blocks.
 static void free_twice_reused(size_t size) {
   void* block = freed(size);
   for (int i = 0; i < 4000; ++i) (void)get(1000);
@@ -266,7 +265,7 @@ int main(int argc, char** argv) {
   CHECK(argc == 3 || argc == 4);
   const struct rlimit no_core = {0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  alarm(300);  // ends what hangs, no more
+  alarm(300);  // only ends a program that hangs
   const size_t size = strtoul(argv[2], NULL, 10);
   const long times = argc == 4 ? atol(argv[3]) : 1;
   for (int i = 0; i < kCount; ++i) {

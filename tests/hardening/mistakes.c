@@ -1,7 +1,8 @@
-// Every mistake that hardening promises to find, each in a process of its own. The process ends by
-// SIGABRT (SIGSEGV at a guard page) and prints one line with the text, the address, the class, the
-// heap and the thread. Without the option the same mistake is not found, so this tests the option.
-// With LOAM_ON_CORRUPTION=report the line is printed and the program goes on.
+// Makes every mistake that hardening promises to find, each in a process of its own. The process
+// ends by SIGABRT (SIGSEGV at a guard page) and prints one line with the text, the address, the
+// class, the heap and the thread. Without the option the same mistake is not found, which shows
+// that the option finds it. With LOAM_ON_CORRUPTION=report the line is printed and the program
+// continues.
 //
 // `mistakes` runs all; `mistakes commit NUMBER` is the child.
 #include <dlfcn.h>
@@ -20,8 +21,8 @@ static void announce(const void* address) {
   CHECK(write(kAddressPipe, &value, sizeof value) == (ssize_t)sizeof value);
 }
 
-// A store that no compiler sees through. Past a block's end its value is even: no byte of a canary
-// is.
+// A store that is opaque to compilers. The value stored past a block's end is even, because no byte
+// of a canary is.
 static void poke(void* block, size_t offset, unsigned char value) {
   *(volatile unsigned char*)((char*)opaque(block) + offset) = value;
 }
@@ -39,7 +40,7 @@ static char* announced(size_t size) {
   return block;
 }
 
-// With an offset: the address that is said.
+// The announced address is `offset` bytes from the block's start.
 static char* announced_at(size_t size, ptrdiff_t offset) {
   char* const block = announced(size);
   announce(block + offset);
@@ -51,7 +52,7 @@ static char* freed_block(size_t size, ptrdiff_t offset) {
   return opaque(block);
 }
 
-// One byte, the terminator of a string that is one too long.
+// One byte: the terminator of a string that is one byte too long.
 static void terminator(void) {
   char* const block = announced(24);
   poke(block, 24, 0);
@@ -152,7 +153,7 @@ static void huge_found_at_exit(void) {
 
 // ---- uses after free --------------------------------------------------------------------------
 
-// Until the block has left the quarantine.
+// Frees other blocks until the block has left the quarantine.
 static void churn(size_t bytes) {
   for (size_t done = 0; done < bytes; done += 200) free(opaque(malloc(200)));
 }
@@ -161,7 +162,7 @@ static void read_large(void) { (void)peek(freed_block(200000, 1000), 1000); }
 static void read_huge(void) { (void)peek(freed_block(kHuge, 0), 0); }
 static void written_after_free(size_t size, size_t offset) {
   char* const block = announced(size);
-  if (size > 32768) announce(block + offset);  // it is the access that is reported
+  if (size > 32768) announce(block + offset);  // the report names the accessed address
   free(block);
   poke(block, offset, 1);
 }
@@ -185,7 +186,7 @@ static void write_found_at_exit(void) {
   written_after_free(40, 39);
   exit(0);
 }
-// The poison is no address: a pointer that was read out of a freed block cannot be followed.
+// The poison is no valid address, so a pointer that is read from a freed block cannot be followed.
 static void follow_a_freed_pointer(void) {
   static char target[64];
   void** const block = (void**)(void*)announced(40);
@@ -207,7 +208,7 @@ static void twice_large(void) { twice(200000); }
 static void twice_after_many(void) {
   void* const block = announced(40);
   free(block);
-  // Thousands of other frees, and it has left the quarantine.
+  // After thousands of other frees the block has left the quarantine.
   for (int i = 0; i < 20000; ++i) free(opaque(malloc(5000)));
   free(opaque(block));
 }
@@ -216,8 +217,8 @@ static void twice_where_its_span_waits(void) {
   void* blocks[kBlocks];
   for (int i = 0; i < kBlocks; ++i) blocks[i] = opaque(malloc(16384));
   announce(blocks[0]);
-  // The thread keeps the last few. The spans of the other blocks are empty, and wait for a request
-  // of that size.
+  // The thread keeps the last few blocks. The spans of the other blocks are empty, and wait for a
+  // request of that size.
   for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
   free(opaque(blocks[0]));
 }
@@ -243,8 +244,8 @@ static void inside_freed(void) {
   announce(block + 32);
   free(opaque(block + 32));
 }
-// Another report: the pages of a freed block are those of small ones by the time that it is freed
-// again.
+// This mistake has another report. When the block is freed again, its pages are those of small
+// blocks.
 static void twice_where_others_live(void) {
   char* const block = freed_block(200000, 0);
   for (int i = 0; i < 4000; ++i) (void)opaque(malloc(1000));
@@ -262,7 +263,7 @@ static void realloc_of_freed(void) {
 }
 
 static void sized(const char* name, size_t size, size_t said) {
-  // The C library may have no such function yet; the heap has.
+  // The C library may not have such a function yet; the heap has.
   void (*const free_with_size)(void*, size_t) = (void (*)(void*, size_t))dlsym(RTLD_DEFAULT, name);
   CHECK(free_with_size != NULL);
   free_with_size(announced(size), said);
@@ -442,7 +443,7 @@ static int try_mistake(const Mistake* mistake) {
   return 0;
 }
 
-// Who freed it first is named, as module and offset.
+// The line names the code that freed it first, as module and offset.
 static int try_trace(void) {
   int wrong = 0;
   for (size_t i = 0; i < sizeof kMistakes / sizeof kMistakes[0]; ++i) {
@@ -457,8 +458,8 @@ static int try_trace(void) {
   return wrong;
 }
 
-// A typing mistake never removes the protection: what is understood holds, what is not counts as
-// all, and one line says so. The mistake is one that nothing but the canary finds.
+// A misspelt word never removes the protection. Known words are obeyed, an unknown word counts as
+// all, and one line says so. Only the canary finds this mistake.
 static int try_words(void) {
   static const struct {
     const char* options;
@@ -529,7 +530,7 @@ int main(int argc, char** argv) {
   if (argc == 3 && strcmp(argv[1], "commit") == 0) {
     alarm(120);
     kMistakes[atoi(argv[2])].commit();
-    // Reported: the heap must still be in order.
+    // After a report the heap must still be in order.
     for (size_t size = 1; size < 1 << 20; size = size * 2 + 1) free(opaque(malloc(size)));
     _exit(0);
   }

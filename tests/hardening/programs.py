@@ -3,7 +3,7 @@
 
     tests/hardening/programs.py --library build/libloam.so
 
-Exit status: 0 they do, 1 one does not (what differs is printed), 77 none of them is installed.
+Exit status: 0 they do, 1 one does not (the difference is printed), 77 none of them is installed.
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ create index by_b on t(b);
 select count(*), sum(a), min(b), max(b) from t where b > '3333';
 select group_concat(b) from (select b from t order by b limit 10);
 """
-# What is run, and what it reads. {folder} is a scratch folder.
+# The programs and their input. {folder} is a scratch folder.
 PROGRAMS: dict[str, tuple[list[str], str]] = {
     "python3": (["python3", "-c", PYTHON], ""),
     "perl": (["perl", "-e", 'my %h; $h{$_ % 977} .= "$_," for 1..60000; print length(join "", map { $h{$_} } sort keys %h)'], ""),

@@ -1,9 +1,9 @@
-// Where a program publishes (LOAM_PUBLISH=FOLDER), and what is left of it (issue 37, C16): no link
-// is followed on the way, a folder that another user may rename or replace is refused; and an image
-// that no living process holds goes, however its process ended, while that of a living one stays,
-// whatever its number.
+// Where a program publishes (LOAM_PUBLISH=FOLDER), and which images stay (issue 37, C16). No link
+// on the way is followed. A folder is refused if another user may rename or replace it. An image
+// without a living process is removed, however the process ended. The image of a living process
+// stays, whatever its number.
 //
-// What needs a second user needs root, and is left out without.
+// The parts with a second user need root, and are left out without it.
 #include <dirent.h>
 #include <grp.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 
 enum { kNobody = 65534 };
 
-static char base[64];  // every user may use it; all other folders lie in it
+static char base[64];  // every user may write to it; all other folders are in it
 
 static const char* in_base(const char* name) {
   static char paths[32][256];
@@ -41,7 +41,7 @@ static int images_in(const char* folder) {
   return count;
 }
 
-// ---- programs that publish: this one again ----
+// ---- programs that publish: this program again ----
 
 static void wait_for_image(void) {
   char path[512];
@@ -49,8 +49,8 @@ static void wait_for_image(void) {
   while (access(path, F_OK) != 0) usleep(1000);
 }
 
-// "quick": ends at once. "stay": prints a line when its image is there, and ends when its reader is
-// gone.
+// "quick": ends at once. "stay": prints a line when its image exists, and ends when its reader has
+// ended.
 static int act(const char* how) {
   alarm(120);
   free(opaque(malloc(100)));
@@ -58,7 +58,7 @@ static int act(const char* how) {
   wait_for_image();
   if (strcmp(how, "exec") == 0) execlp("cat", "cat", (char*)NULL);
   if (strcmp(how, "fork") == 0) {
-    // The child of one that will be killed: it goes on, and holds nothing of its parent's.
+    // The child of a program that will be killed. It continues, and holds nothing of its parent's.
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child != 0) CHECK(write(1, "p", 1) == 1 && write(1, &child, sizeof child) == sizeof child);
@@ -129,14 +129,15 @@ static void kill_now(Program program) {
   CHECK(WIFSIGNALED(end(program)));
 }
 
-// Two that look at one time leave it to each other; the second look is soon.
+// Waits, because two programs that look at the same time leave the removal to each other. The next
+// look is soon.
 static void wait_until_gone(const char* path) {
   while (access(path, F_OK) == 0) usleep(10000);
 }
 
 static void run_quickly(const char* folder) { CHECK_EQUAL(end(start("quick", folder)), 0); }
 
-// Nothing is published by this name: the program says so, and runs.
+// A program with this name must publish nothing, print a message, and run.
 static void check_refused(const char* name) {
   const Program program = start("quick", name);
   char text[512];
@@ -152,7 +153,7 @@ static void check_refused(const char* name) {
   CHECK_EQUAL(end(program), 0);
 }
 
-// Published while it runs, by this name in that folder, and gone afterwards.
+// A program publishes by this name in that folder while it runs, and nothing is left afterwards.
 static void check_published(const char* name, const char* folder) {
   const Program program = start_and_wait("stay", name, 1);
   CHECK_EQUAL(images_in(folder), 1);
@@ -195,7 +196,7 @@ static void try_parents(void) {
   check_refused(in_base("open"));
 }
 
-// Of root's program: what another user can change.
+// A program of root must refuse folders that another user can change.
 static void try_other_users(void) {
   make_folder("theirs", 0755);
   CHECK(chown(in_base("theirs"), kNobody, kNobody) == 0);
@@ -212,19 +213,19 @@ static void try_other_users(void) {
   CHECK_EQUAL(images_in(in_base("target")), 0);
 }
 
-// The folder gets another name, and a link stands in its place.
+// The folder is renamed, and a link takes its place.
 static void replace_the_folder(void) {
   const char* const folder = make_folder("moved", 0700);
   const Program program = start_and_wait("stay", folder, 1);
   CHECK(rename(folder, in_base("elsewhere")) == 0 && symlink(in_base("target"), folder) == 0);
-  // Once a later image could have been written: not a wait for something, so only what may not
-  // happen hangs on it.
+  // Leaves time for a later image. The test waits for no event: it only proves that something does
+  // not happen.
   usleep(600000);
   CHECK_EQUAL(end(program), 0);
   CHECK_EQUAL(images_in(in_base("target")), 0);
 }
 
-// ---- what is left ----
+// ---- which images stay ----
 
 static void kill_some(void) {
   const char* const folder = make_folder("left", 0700);
@@ -241,7 +242,7 @@ static void kill_some(void) {
   wait_until_gone(in_base(parents));
   while (images_in(folder) > 2) usleep(10000);  // the living one's, and the child's
   kill(child, SIGKILL);
-  // Whatever the number: of another namespace, no process here has it.
+  // The number does not matter. It is of another namespace, so no process here has it.
   const char* const held = in_base("left/999999999.image");
   const int file = open(held, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   CHECK(file >= 0 && flock(file, LOCK_EX) == 0);
@@ -256,7 +257,7 @@ static void kill_some(void) {
   close(file);
   close(dead);
   close(other);
-  // A program that lives looks too, now and then.
+  // A living program also looks from time to time.
   wait_until_gone(held);
   CHECK_EQUAL(end(living), 0);
 }
@@ -264,7 +265,7 @@ static void kill_some(void) {
 static void exec_away(void) {
   const char* const folder = make_folder("exec", 0700);
   const Program program = start("exec", folder);
-  // It is `cat` when it answers.
+  // The answer shows that the program has become `cat`.
   CHECK(write(program.in, "1", 1) == 1);
   char answer;
   CHECK(read(program.out, &answer, 1) == 1);

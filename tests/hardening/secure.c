@@ -1,9 +1,9 @@
 // In a privileged program (a setuid copy of this one, run by another user) no environment variable
-// has effect: a misuse still ends it though LOAM_ON_CORRUPTION=report, nothing is published though
-// LOAM_PUBLISH names a folder, and the other options are not read, not even to complain about a
-// wrong value.
+// has an effect. A misuse ends it in spite of LOAM_ON_CORRUPTION=report. Nothing is published,
+// although LOAM_PUBLISH names a folder. The other options are not read, so wrong values cause no
+// message.
 //
-// Needs to be root, and a file system that honours the setuid bit; skipped without.
+// The test needs root, and a file system that honours the setuid bit; otherwise it is skipped.
 #include <grp.h>
 #include <signal.h>
 #include <sys/auxv.h>
@@ -15,7 +15,7 @@
 
 enum { kNobody = 65534 };
 
-// What the privileged copy does: 0 never comes back.
+// The body of the privileged copy. It never returns 0.
 static int act(void) {
   if (getauxval(AT_SECURE) == 0) return 77;
   const struct rlimit no_core = {0, 0};
@@ -58,7 +58,7 @@ static void copy(const char* from, const char* to) {
   static char buffer[1 << 16];
   ssize_t got;
   while ((got = read(in, buffer, sizeof buffer)) > 0) CHECK(write(out, buffer, (size_t)got) == got);
-  // After the writes, which would take the bit away.
+  // The bit is set after the writes, because they would remove it.
   CHECK(fchown(out, 0, 0) == 0 && fchmod(out, 04755) == 0);
   close(in);
   close(out);
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   snprintf(program, sizeof program, "%s/program", folder);
   snprintf(published, sizeof published, "%s/published", folder);
   copy("/proc/self/exe", program);
-  // A folder of root's own: as a plain program of root's it could be published there.
+  // The folder is root's own, so a plain program of root could publish there.
   CHECK(mkdir(published, 0700) == 0);
   setenv("LOAM_ON_CORRUPTION", "report", 1);
   setenv("LOAM_HARDEN", "canary", 1);

@@ -1,7 +1,7 @@
-// Without any option: an overflow, or a write after free, harms the contents of neighbours and
-// nothing of the heap's. Blocks of every kind are overrun by garbage up to the whole of their
-// neighbour, and freed blocks are overwritten; then every record of the heap still agrees with
-// every other (loam_validate), no two blocks overlap, and every block that was no neighbour has its
+// Without any option an overflow, or a write after free, damages the contents of neighbours, but no
+// data of the heap. The test overruns blocks of every kind by garbage, up to the whole of their
+// neighbour, and overwrites freed blocks. Then all records of the heap must still agree
+// (loam_validate), no two blocks may overlap, and every block that is no neighbour must have its
 // content.
 #include <loam/loam.h>
 
@@ -22,7 +22,7 @@ static int by_address(const void* left, const void* right) {
   return a < b ? -1 : a > b;
 }
 
-// With the heap's bytes in the way a list would be redirected: addresses of our own as garbage too.
+// Garbage as an attacker would write to redirect a list of the heap: addresses of our own memory.
 static void fill_with_addresses(unsigned char* at, size_t bytes, void* address) {
   for (size_t i = 0; i + sizeof address <= bytes; i += sizeof address)
     memcpy(opaque(at + i), &address, sizeof address);
@@ -39,7 +39,8 @@ static void try_size(size_t size) {
   for (int i = 0; i < kBlocks; ++i) sorted[i] = (uintptr_t)blocks[i];
   qsort(sorted, kBlocks, sizeof sorted[0], by_address);
 
-  // Every tenth block in address order runs over its neighbour behind it, if that is one of ours.
+  // Every tenth block in address order overruns the neighbour behind it, if that is a block of the
+  // test.
   bool harmed[kBlocks] = {false};
   const size_t usable = malloc_usable_size(blocks[0]);
   for (int i = 0; i + 1 < kBlocks; i += 10) {
@@ -54,8 +55,8 @@ static void try_size(size_t size) {
     if (!harmed[i]) CHECK(has_pattern(blocks[i], size, (uint64_t)i));
   }
 
-  // Every second block is freed, and then written to: by bytes, and by pointers to memory that is
-  // ours.
+  // Every second block is freed and then written to: by bytes, and by pointers to memory of the
+  // test.
   for (int i = 0; i < kBlocks; i += 2) free(blocks[i]);
   if (size <= 32768) {
     for (int i = 0; i < kBlocks; i += 2) {

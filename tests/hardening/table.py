@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Makes every mistake of the table in docs/hardening.md under every option there, and compares what comes of it.
+"""Makes every mistake of the table in docs/hardening.md under every option there, and compares the results.
 
     tests/hardening/table.py --library build/libloam.so --program MATRIX [--show]
 
-A cell promises for all sizes of its row: `report` (a line, then abort), `fault` (the system ends the
-process at the access; a line before where the address is the heap's), `noticed` (one of the two), or
-"-": no promise, and at least one size goes unnoticed, so that the table understates nothing. The column
-`sample` promises it of a mistake that is made 200,000 times, with two sizes; its "-" is not tried.
+A cell promises one result for all sizes of its row: `report` (a line, then abort), `fault` (the system ends the process
+at the access, after a line if the address is the heap's), `noticed` (one of the two), or "-". The last promises
+nothing, and at least one size must go unnoticed, so that the table understates nothing. In the column `sample` the
+mistake is made 200,000 times, with two sizes; its "-" is not tried.
 
---show prints the table as it is found, with "mixed" where sizes differ. --windows RUNNER tries a program for
-Windows, which has the heap in it, by that command: in short form, with one size of each row, without any option
-and with all. Exit status: 0 all cells hold, 1 one does not.
+--show prints the measured table, with "mixed" if sizes differ. --windows RUNNER starts a Windows program, which
+contains the heap, by that command. It tries the short form, with one size of each row, without options and with all.
+Exit status: 0 all cells hold, 1 one does not.
 """
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ OPTIONS = {
     **{f"`{name}`": {"LOAM_HARDEN": name} for name in ("canary", "quarantine", "guards", "all", "sample")},
 }
 SAMPLED = "`sample`"
-TIMES = 200_000  # some forty samples; half of them end at their page's end, half begin at its begin
+TIMES = 200_000  # about forty samples; half of the blocks end at the end of their page, and half begin at its start
 SAMPLED_SIZES = (1008, 24)
 # Windows has no such calls, and its operators with a size end in those without (src/api/windows_new.cpp).
 NOT_ON_WINDOWS = ("free_sized", "malloc_usable_size", "operator delete with a size")
-# What Windows says of the end of a process: abort(), and an access violation, of which Wine passes on a byte.
+# The exit statuses of Windows: abort(), and an access violation, of which Wine passes on one byte.
 WINDOWS_ABORT, WINDOWS_FAULT = 3, (5, 0xC0000005)
 
 
 def outcome(arguments: argparse.Namespace, mistake: str, size: int, option: str, times: int = 1) -> str:
-    """What comes of one mistake: report, fault, or -."""
+    """The result of one mistake: report, fault, or -."""
     if arguments.windows is not None:
         environment, abort, faults = {**os.environ, **OPTIONS[option]}, WINDOWS_ABORT, WINDOWS_FAULT
     else:
@@ -111,7 +111,7 @@ def main() -> int:
         tries = [(name, kind, option, promised[name, NAMES[kind]].get(option, "no such column")) for name, kind in kinds
                  if (name, NAMES[kind]) in promised for option in OPTIONS]
         tries = [t for t in tries if t[2] != SAMPLED or t[3] != "-"]
-        if arguments.windows is not None:  # of one size alone "-" says nothing
+        if arguments.windows is not None:  # "-" of only one size means nothing
             tries = [t for t in tries if not t[0].startswith(NOT_ON_WINDOWS) and t[2] in ("no option", "`all`") and t[3] != "-"]
         outcomes = list(pool.map(lambda t: found(arguments, *t[:3]), tries))
     noticed = {option: [0, 0] for option in OPTIONS if option != SAMPLED}

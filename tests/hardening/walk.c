@@ -1,5 +1,5 @@
-// A walk of the default heap shows every live block, with every option: those without bytes and
-// those between walls too.
+// A walk of the default heap shows every live block, with every option, including blocks without
+// bytes and blocks between walls.
 #include <loam/loam.h>
 
 #include "../preload/check.h"

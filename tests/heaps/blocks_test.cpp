@@ -1,5 +1,5 @@
-// Blocks: ideas 2 to 10 of the list that README.md explains. Each test states both interfaces'
-// answer.
+// Blocks: ideas 2 to 10 of the list that README.md explains. Each test states the answers of both
+// interfaces.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -69,8 +69,8 @@ TYPED_TEST(Blocks, Idea04SizesThatOverflowFailAndLeaveTheBlockAlone) {
   }
 }
 
-// Idea 5. Natively an unmapped pointer sets ERROR_NOACCESS, against the documentation; here the
-// last error stays, as win32_test.cpp shows.
+// Idea 5. Native Windows sets ERROR_NOACCESS for an unmapped pointer, against the documentation.
+// Here the last error stays, as win32_test.cpp shows.
 TYPED_TEST(Blocks, Idea05ValidateAnswersAnyPointer) {
   const Scoped<TypeParam> heap;
   const Scoped<TypeParam> other;
@@ -122,14 +122,14 @@ TYPED_TEST(Blocks, Idea06SizeIsWhatWasAskedFor) {
     ASSERT_NE(entry, nullptr) << sizes[i];
     EXPECT_EQ(entry->bytes, sizes[i]);
   }
-  // Also after a resize, in place or not.
+  // The same holds after a resize, in place or not.
   void* const block = TypeParam::realloc(heap, blocks[2], 125);
   EXPECT_EQ(TypeParam::size(heap, block), 125u);
   EXPECT_EQ(TypeParam::size(heap, TypeParam::realloc(heap, block, 99 * kKiB + 1)), 99 * kKiB + 1);
 }
 
-// Idea 7: the alignment is 16, not by accident more. Classes whose slots are odd multiples of 16
-// must show that.
+// Idea 7: the alignment is 16, and not larger by accident. Classes whose slots are odd multiples of
+// 16 must show that.
 TYPED_TEST(Blocks, Idea07AlignmentIsSixteen) {
   const Scoped<TypeParam> heap;
   for (const size_t bytes : {0, 1, 15, 16, 24, 48, 80, 112, 144, 200, 256, 700, 1000, 4096, 5000}) {
@@ -199,7 +199,8 @@ TYPED_TEST(Blocks, Idea09ZeroingReallocClearsExactlyWhatIsNew) {
   }
 }
 
-// The same for a block that was never asked to be zero: what it held before is no excuse.
+// The same for a block that was never requested as zeroed. Its new bytes must be zero too, whatever
+// the memory held.
 TYPED_TEST(Blocks, Idea09ZeroingReallocOfADirtyBlock) {
   const Scoped<TypeParam> heap;
   for (const size_t bytes : {size_t{3}, size_t{17}, size_t{100}, 3 * kKiB + 1, 40 * kKiB + 1}) {
@@ -238,7 +239,7 @@ TYPED_TEST(Blocks, Idea10InPlaceShrinkAndRegrowKeepTheAddress) {
   }
 }
 
-// A block above 2 MiB may refuse to grow back; it must then be as it was.
+// A block above 2 MiB may refuse to grow back. It must then be unchanged.
 TYPED_TEST(Blocks, Idea10AVeryLargeBlockShrinksInPlaceAndMayRefuseToRegrow) {
   const Scoped<TypeParam> heap;
   for (const size_t bytes : {3 * kMiB, 16 * kMiB, 48 * kMiB}) {
@@ -267,9 +268,9 @@ TYPED_TEST(Blocks, Idea10WhatCannotBeDoneInPlaceChangesNothing) {
   EXPECT_TRUE(TypeParam::validate(heap, block));
 }
 
-// Idea 23, of which this heap keeps the useful half without any option: pointers are looked up, so
-// a size of -1 and a refusal meet every pointer that is no live block. (The other half, damage
-// behind a block's end, is idea 22's.)
+// Idea 23. This heap has its useful half without any option: pointers are looked up, so every
+// pointer that is no live block gets a size of -1 and a refusal. (The other half, damage behind a
+// block's end, belongs to idea 22.)
 TYPED_TEST(Blocks, Idea23PointersThatAreNoBlocksAreRefused) {
   const Scoped<TypeParam> heap;
   const Scoped<TypeParam> other;

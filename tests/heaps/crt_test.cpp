@@ -35,7 +35,7 @@ TEST(Aligned, EveryPowerOfTwo) {
   }
 }
 
-// Where Windows' function hides a pointer in front of the block, ours is a block as any other.
+// Windows' function hides a pointer in front of the block. Our block is like any other.
 TEST(Aligned, WithoutAnOffsetItIsAPlainBlock) {
   const Summary before = Win32Interface::summary(GetProcessHeap());
   void* const page = _aligned_malloc(4 * kKiB, 4 * kKiB);
@@ -88,7 +88,7 @@ TEST(Aligned, OffsetsOfEverySort) {
   EXPECT_TRUE(HeapValidate(GetProcessHeap(), 0, nullptr));
 }
 
-// A pointer into the middle of a block is not taken for a block at an offset.
+// A pointer into the middle of a block must not count as a block at an offset.
 TEST(Aligned, AMiddleIsNotFreed) {
   auto* const plain = static_cast<char*>(_aligned_malloc(1000, 64));
   auto* const at_offset = static_cast<char*>(_aligned_offset_malloc(1000, 64, 8));
@@ -168,7 +168,7 @@ TEST(CrtHeap, RecallocOfABlockOfItsOwn) {
   EXPECT_TRUE(is_filled(block + 21, 14, 0));
   EXPECT_EQ(errno_of([&] { EXPECT_EQ(_recalloc(block, SIZE_MAX, 2), nullptr); }), ENOMEM);
   EXPECT_EQ(_msize(block), 35u);
-  std::free(block);  // any heap's block is welcome there
+  std::free(block);  // any heap's block is accepted there
   EXPECT_EQ(_recalloc(_recalloc(nullptr, 1, 1), 0, 5), nullptr);
 }
 

@@ -104,7 +104,7 @@ static void resizing(loam_heap* heap, int exact) {
   CHECK(loam_free_sized(heap, small, 100) == LOAM_OK);
   small = loam_alloc(heap, 10);
   strcpy(small, "moved");
-  small = realloc(small, 50000); /* malloc's own realloc keeps it in its heap */
+  small = realloc(small, 50000); /* malloc's own realloc keeps the block in its heap */
   CHECK(strcmp(small, "moved") == 0 && loam_heap_of(small) == heap);
   CHECK(loam_free(heap, small) == LOAM_OK);
 
@@ -175,7 +175,7 @@ static void looking(loam_heap* heap, int exact) {
   }
   CHECK(status == LOAM_NO_MORE && busy == 202 && regions == summary.spans);
 
-  /* A step whose span is gone says so. */
+  /* A step whose span no longer exists must report that. */
   entry.address = NULL;
   CHECK(loam_walk_next(heap, &entry) == LOAM_OK);
   for (int i = 0; i < 200; ++i) CHECK(loam_free(heap, blocks[i]) == LOAM_OK);
@@ -212,7 +212,7 @@ static void behaviour(void) {
   loam_heap_summary summary;
   summary.size = sizeof summary;
   CHECK(loam_summary(heap, &summary) == LOAM_OK);
-#if !defined(_WIN32)  // Wine has no barrier of all threads, and so private heaps have no caches
+#if !defined(_WIN32)  // Wine has no barrier of all threads, so private heaps have no caches
   CHECK(summary.cached != 0);
 #endif
   CHECK(loam_set_small_threshold(heap, 0) == LOAM_OK && loam_get_small_threshold(heap) == 0);
@@ -221,7 +221,7 @@ static void behaviour(void) {
   CHECK(loam_validate(heap, NULL) == LOAM_OK);
 
   CHECK(loam_lock(heap) == LOAM_OK && loam_lock(heap) == LOAM_OK && loam_try_lock(heap) == LOAM_OK);
-  void* block = loam_alloc(heap, 10); /* its holder may go on */
+  void* block = loam_alloc(heap, 10); /* its holder may continue */
   CHECK(loam_free(heap, block) == LOAM_OK);
   CHECK(loam_unlock(heap) == LOAM_OK && loam_unlock(heap) == LOAM_OK &&
         loam_unlock(heap) == LOAM_OK);

@@ -1,4 +1,4 @@
-// What the stress test of heaps (tests/stress/heaps.cpp) found: a test for each.
+// Errors that the stress test of heaps (tests/stress/heaps.cpp) found: a test for each.
 #include <gtest/gtest.h>
 #include <loam/loam.h>
 #include <loam/stats.h>
@@ -53,7 +53,7 @@ TEST_P(Found, AMappingShrinksToNothingOrKeepsItsContent) {
   auto* block = static_cast<unsigned char*>(loam_alloc(heap_, kBytes));
   ASSERT_NE(block, nullptr);
   memset(block, 0x5a, 10'000);
-  // In place it cannot grow where something follows; nothing is lost either way.
+  // A block with a neighbour behind it cannot grow in place. It keeps its content in either case.
   if (loam_try_resize(heap_, block, size_t{1} << 45) != LOAM_OK) {
     EXPECT_EQ(block[9'999], 0x5a);
   }

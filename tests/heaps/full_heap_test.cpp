@@ -1,5 +1,5 @@
-// A fixed heap that is full: what is freed serves other sizes, as on Windows. docs/heaps.md, "A
-// full heap", has the promises.
+// A fixed heap that is full: freed memory serves other sizes, as on Windows. docs/heaps.md, "A full
+// heap", has the promises.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -45,7 +45,7 @@ TYPED_TEST(FullHeap, OneBlockOf4000BecomesOneOf2000) {
   }
 }
 
-// Live blocks of a span that is cut anew stay where they are, and are what they were to every call.
+// Live blocks of a span that is cut anew stay in place, and every call treats them as before.
 TYPED_TEST(FullHeap, TheOtherBlocksOfTheSpanStayWhatTheyAre) {
   const Scoped<TypeParam> heap({.maximum = kMiB});
   std::vector<void*> blocks = this->fill(heap, 3000, 1);
@@ -114,8 +114,8 @@ TYPED_TEST(FullHeap, ZeroedBlocksAreZeroInWhatWasFreed) {
   EXPECT_GT(served, blocks.size());
 }
 
-// What another thread's cache holds of a span comes home before the span is cut, and threads that
-// use the heap meanwhile find their blocks.
+// Slots of a span that another thread has cached return before the span is cut. Threads that use
+// the heap meanwhile find their blocks.
 TYPED_TEST(FullHeap, ThreadsUseAHeapThatIsFullAllTheTime) {
   constexpr unsigned kThreads = 4;
   for (const size_t maximum : {kMiB / 4, kMiB}) {
@@ -228,14 +228,14 @@ TEST(FullHeapLoam, GuardedAndAlignedBlocksAreServedToo) {
   }
 }
 
-// What other threads have freed rests in their caches, and serves other sizes all the same.
+// Blocks that other threads have freed are in their caches, and serve other sizes all the same.
 TYPED_TEST(FullHeap, WhatAnotherThreadCachesServesOtherSizes) {
   const Scoped<TypeParam> heap({.maximum = kMiB});
   ASSERT_TRUE(TypeParam::set_mode(heap, 2));
   const std::vector<void*> blocks = this->fill(heap, 500, 1);
   std::atomic<int> stage{0};
   std::thread other([&] {
-    // Often enough for a cache; then a few blocks that stay there.
+    // Enough calls for a cache; then a few blocks that stay in it.
     for (size_t i = 0; i < 200; ++i) ASSERT_TRUE(TypeParam::free(heap, blocks[i]));
     for (size_t i = 0; i < 180; ++i) ASSERT_NE(TypeParam::alloc(heap, 500), nullptr);
     stage = 1;

@@ -1,4 +1,5 @@
-// Large blocks that grow: what is new of them, where they go, and what they leave behind.
+// Large blocks that grow: their new bytes, their new address, and the memory that they leave
+// behind.
 #include <loam/stats.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ struct loam_stats process_stats() {
 }
 size_t backed() { return process_stats().backed_bytes; }
 
-// The memory that a mapping grows into may be what another block left a moment ago.
+// A mapping may grow into memory that another block has just left.
 TYPED_TEST(Growth, WhatAMappingGrowsIntoReadsAsZero) {
   constexpr size_t kLong = 34 * kMiB;
   for (int round = 0; round < 6; ++round) {
@@ -45,7 +46,8 @@ TYPED_TEST(Growth, WhatAMappingGrowsIntoReadsAsZero) {
       ASSERT_NE(block, nullptr);
       std::memset(block, 0xdd, kLong);
     }
-    // Blocks lie in order of time, or against it: the one between has a free neighbour at its end.
+    // Addresses follow the order of time, or its reverse. So the middle block has a free neighbour
+    // at its end.
     ASSERT_TRUE(TypeParam::free(heap, blocks[0]));
     ASSERT_TRUE(TypeParam::free(heap, blocks[2]));
     const size_t grown = kLong + kLong / 4 + 5;
@@ -67,7 +69,7 @@ TYPED_TEST(Growth, ContentsStayOnTheWayFromSlotsToMappings) {
     mark(block, 0, bytes);
     while (bytes < 50 * kMiB) {
       const size_t more = bytes / share + kPage / 2;
-      // What was in use before is not what is new.
+      // Bytes that were in use before do not count as new.
       const bool zero = bytes / kPage % 2 != 0;
       block = static_cast<char*>(zero ? TypeParam::zrealloc(heap, block, bytes + more)
                                       : TypeParam::realloc(heap, block, bytes + more));
@@ -91,7 +93,7 @@ TYPED_TEST(Growth, ContentsStayOnTheWayFromSlotsToMappings) {
   }
 }
 
-// Each buffer grew from where memory was free into fresh memory, and left its old places behind.
+// Each buffer grew from the free memory into fresh memory, and left its old places behind.
 TYPED_TEST(Growth, WhoGrowsBuffersAgainAndAgainIsNoLargerThanTheyAre) {
   const Scoped<TypeParam> heap;
   constexpr size_t kLast = 16 * kMiB;
@@ -111,8 +113,8 @@ TYPED_TEST(Growth, WhoGrowsBuffersAgainAndAgainIsNoLargerThanTheyAre) {
   EXPECT_LE(most, before + 2 * kLast);
 }
 
-// To have both the old memory and the new is more than the maximum allows; to stay, or to be moved
-// without a copy, is not.
+// Old and new memory together exceed the maximum. Staying in place, or moving without a copy, does
+// not.
 TYPED_TEST(Growth, AHeapAtItsMaximumGrowsABlockWithoutASecondPlace) {
   const Scoped<TypeParam> heap(Options{.maximum = 24 * kMiB});
   auto* block = static_cast<char*>(TypeParam::alloc(heap, 22 * kMiB));
@@ -142,7 +144,7 @@ TYPED_TEST(Growth, AMappingThatGrowsIsChargedForWhatIsNew) {
   EXPECT_TRUE(TypeParam::free(heap, block));
 }
 
-// Or a program with many buffers that grew once would run out of mappings.
+// Otherwise a program with many buffers that grew once would run out of mappings.
 TYPED_TEST(Growth, WhatBecomesShortHasNoMappingOfItsOwn) {
   const Scoped<TypeParam> heap;
   const size_t before = backed();
@@ -163,7 +165,7 @@ TYPED_TEST(Growth, WhatBecomesShortHasNoMappingOfItsOwn) {
   for (char* block : blocks) EXPECT_TRUE(TypeParam::free(heap, block));
 }
 
-// A heap that is full has no room for a copy, and gives up what is no longer wanted none the less.
+// A full heap has no room for a copy. It can still release the part that is no longer wanted.
 TYPED_TEST(Growth, AFullHeapMakesBlocksShorter) {
   const Scoped<TypeParam> heap(Options{.maximum = 48 * kMiB});
   auto* block = static_cast<char*>(TypeParam::alloc(heap, 47 * kMiB));
@@ -179,7 +181,7 @@ TYPED_TEST(Growth, AFullHeapMakesBlocksShorter) {
   EXPECT_TRUE(TypeParam::free(heap, block));
 }
 
-// A mapping that waits for the next block would show it what the last one held.
+// A mapping that waits for the next block would show that block the content of the last one.
 TEST(FreedMappings, OfHeapsThatClearAreNotKept) {
   constexpr size_t kLong = 34 * kMiB;
   for (const unsigned flags : {unsigned{LOAM_HEAP_ZERO_ON_FREE}, unsigned{LOAM_HEAP_POISON}}) {
@@ -204,7 +206,7 @@ TEST(FreedMappings, OfHeapsThatClearAreNotKept) {
   }
 }
 
-// A mapping that moves lies at a page, not where a stricter alignment wants it.
+// A moved mapping is aligned to pages, which is not enough for a stricter alignment.
 TEST(GrowthOfAligned, BlocksStayAligned) {
   loam_heap* const heap = loam_heap_create(nullptr);
   ASSERT_NE(heap, nullptr);

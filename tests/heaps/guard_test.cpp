@@ -1,7 +1,7 @@
-// Ideas 22 and 23: heaps whose blocks are guarded. A canary stands behind what was asked for and
-// moves with it, freed memory has a pattern, damage is found by validation and found no more when
-// it is undone, and calls that get a damaged block refuse. Our patterns are other than Windows'
-// debug heap has, and the canary's is secret; new memory has no pattern.
+// Ideas 22 and 23: heaps whose blocks are guarded. A canary stands behind the requested bytes and
+// moves with them, and freed memory has a pattern. Validation finds damage, and no longer finds it
+// when it is undone. Calls that get a damaged block refuse. Our patterns differ from those of
+// Windows' debug heap, and the canary's is secret; new memory has no pattern.
 #include <gtest/gtest.h>
 #include <loam/loam.h>
 #include <loam/heap.hpp>
@@ -28,7 +28,7 @@ class Guarded : public ::testing::Test {
 
   unsigned char* alloc(size_t bytes) const {
     void* volatile block =
-        loam_alloc(heap_, bytes);  // compilers know the size of what they see allocated
+        loam_alloc(heap_, bytes);  // compilers know the size of a block if they see its allocation
     return static_cast<unsigned char*>(block);
   }
   loam_heap* heap_ = nullptr;
@@ -150,7 +150,7 @@ TEST_F(Guarded, DamageBehindABlockIsReportedByFree) {
   free(block);
 }
 
-// Another report: a block that is never freed was never looked at.
+// This has another report: a block that is never freed was never checked.
 TEST(GuardedHeaps, DestructionReportsWhatIsLiveAndOverrun) {
   const auto overrun = [](bool at_exit, size_t size) {
     loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
@@ -215,7 +215,7 @@ TEST_F(Poisoned, WhatIsHeldBackCountsAsFree) {
   entry.size = sizeof entry;
   while (loam_walk_next(heap_, &entry) == LOAM_OK)
     EXPECT_NE(entry.kind, unsigned{LOAM_ENTRY_SMALL});
-  // And it goes when the heap is asked for its memory.
+  // The guarded memory goes too when the heap is asked for its memory.
   static_cast<void>(loam_compact(heap_, nullptr));
   loam_heap_summary after{};
   after.size = sizeof after;

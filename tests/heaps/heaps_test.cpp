@@ -111,8 +111,8 @@ TYPED_TEST(Heaps, Idea11AFixedHeapFullOfSmallBlocksServesWhatIsFreed) {
   EXPECT_TRUE(TypeParam::validate(heap, nullptr));
 }
 
-// Natively 768 KiB of 1.25 MiB is refused, although it would fit; here it is granted. What counts
-// is that nothing grows behind the caller's back.
+// Native Windows refuses 768 KiB of 1.25 MiB, although it would fit; here it is granted. The point
+// is that nothing grows without the caller's knowledge.
 TYPED_TEST(Heaps, Idea12AFixedHeapNeverGrowsForLargeBlocks) {
   const size_t maximum = 1280 * kKiB;
   const Scoped<TypeParam> heap({.maximum = maximum});
@@ -166,7 +166,7 @@ TYPED_TEST(Heaps, Idea19EighteenEqualAllocationsTurnTheFrontEndOn) {
   EXPECT_EQ(TypeParam::mode(heap), 2) << "it does not revert";
 }
 
-// Different sizes do not add up: eighteen of one class are what counts.
+// Different sizes do not add up: only eighteen allocations of one class count.
 TYPED_TEST(Heaps, Idea19ManySizesOnceLeaveTheFrontEndOff) {
   const Scoped<TypeParam> heap;
   for (size_t bytes = 16; bytes <= 16 * kKiB; bytes = bytes * 5 / 4 + 16) {
@@ -193,7 +193,7 @@ TYPED_TEST(Heaps, Idea25FreesFromAnotherThread) {
   for (void* const block : blocks) ASSERT_FALSE(TypeParam::validate(heap, block));
 }
 
-// What a thread had cached is the heap's again when the thread has ended: every slot can be had.
+// A thread's cached blocks return to the heap when the thread ends, so every slot can be allocated.
 TYPED_TEST(Heaps, Idea25AThreadThatEndsReturnsItsSlots) {
   const size_t maximum = kMiB;
   const Scoped<TypeParam> heap({.maximum = maximum});
@@ -313,8 +313,8 @@ TYPED_TEST(Heaps, TheSummaryAddsUp) {
   EXPECT_EQ(TypeParam::summary(heap).allocated, 0u);
 }
 
-// Idea 24. The debugging options of a later release will be an option of their own; what Windows'
-// flags ask for is ignored there as here unless it is enabled globally.
+// Idea 24. The debugging options of a later release will be an option of their own. The flags of
+// Windows for them are ignored, there and here, unless they are enabled globally.
 TEST(Idea24, DebugFlagsAreIgnoredByHeapCreate) {
   const HANDLE heap = HeapCreate(HEAP_TAIL_CHECKING_ENABLED | HEAP_FREE_CHECKING_ENABLED |
                                      HEAP_DISABLE_COALESCE_ON_FREE | HEAP_GROWABLE |
@@ -328,7 +328,7 @@ TEST(Idea24, DebugFlagsAreIgnoredByHeapCreate) {
   EXPECT_TRUE(HeapDestroy(heap));
 }
 
-// loam_heap_create() has no flags from elsewhere, so what it does not know is a mistake.
+// loam_heap_create() has no flags of another interface, so an unknown flag is a mistake.
 TEST(Idea24, UnknownFlagsAreRefusedByLoam) {
   loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
   options.flags = 1u << 20;
@@ -336,7 +336,7 @@ TEST(Idea24, UnknownFlagsAreRefusedByLoam) {
   EXPECT_EQ(loam_last_status(), LOAM_INVALID_ARGUMENT);
 }
 
-// Threads' tables of heaps are looked at before it is known whether a handle is one.
+// Threads' tables of heaps are searched before it is known whether the handle is valid.
 TEST(HeapsLoam, NoPointerIsTakenForAHeap) {
   for (const unsigned flags :
        {0u, unsigned(LOAM_HEAP_EXACT_SIZES), unsigned(LOAM_HEAP_ZERO_ON_FREE),
@@ -347,7 +347,7 @@ TEST(HeapsLoam, NoPointerIsTakenForAHeap) {
     ASSERT_NE(heap, nullptr);
     void* block = loam_alloc(heap, 48);
     ASSERT_NE(block, nullptr);
-    ASSERT_EQ(loam_free(heap, loam_alloc(heap, 48)), LOAM_OK);  // the cache has some
+    ASSERT_EQ(loam_free(heap, loam_alloc(heap, 48)), LOAM_OK);  // the cache has some of them
     const auto refuses = [&](uintptr_t value) {
       loam_heap* wild = reinterpret_cast<loam_heap*>(value);
       EXPECT_EQ(loam_alloc(wild, 48), nullptr) << value;
@@ -369,7 +369,7 @@ TEST(HeapsLoam, NoPointerIsTakenForAHeap) {
       }
     }
     EXPECT_EQ(loam_free(heap, block), LOAM_OK);
-    // Nor what was one.
+    // The handle of a destroyed heap is no handle either.
     ASSERT_EQ(loam_heap_destroy(heap), LOAM_OK);
     ASSERT_TRUE(refuses(reinterpret_cast<uintptr_t>(heap)));
   }

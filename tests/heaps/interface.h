@@ -1,6 +1,6 @@
 // The two interfaces to heaps, <loam/loam.h> and <loam/win32.h>, in one shape, so that one test can
-// state a behaviour of both. Only what they have in common; what differs (statuses and last errors)
-// is tested where it belongs.
+// state a behaviour of both. It has only their common part. Differences (statuses and last errors)
+// have tests of their own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -184,7 +184,8 @@ struct Win32Interface {
       entries.push_back({kind_of(at.wFlags), at.lpData, at.cbData, at.cbOverhead, at.iRegionIndex,
                          region ? at.Region.lpFirstBlock : nullptr,
                          region ? at.Region.lpLastBlock : nullptr});
-      // Whoever takes one entry out of its context can go on from it: all state is in it.
+      // A caller can take one entry out of its context and continue from it, because all state is
+      // in it.
       if (region) continue;
       std::memset(&at.Block, 0, sizeof at.Block);
     }

@@ -54,7 +54,7 @@ void lock_excludes() {
         }).join();
       }
       CHECK(loam_unlock(heap) == LOAM_OK);
-      // All threads go on; none stays asleep.
+      // All threads continue; none sleeps for ever.
       for (int i = 0; i < 3; ++i) {
         for (int waits = 0; done[i] <= before[i] + 1; ++waits) {
           CHECK(waits < 60'000);
@@ -66,7 +66,7 @@ void lock_excludes() {
     for (std::thread& thread : threads) thread.join();
     CHECK(loam_heap_destroy(heap) == LOAM_OK);
   }
-  // A trim of all heaps passes a locked one by; its holder may make heaps meanwhile.
+  // A trim of all heaps skips a locked one. The lock's holder may make heaps meanwhile.
   loam_heap* held = loam_heap_create(nullptr);
   CHECK(loam_lock(held) == LOAM_OK);
   std::atomic<bool> trimmed{false};
@@ -91,7 +91,7 @@ void lock_excludes() {
   CHECK(loam_heap_destroy(heap) == LOAM_OK);
 }
 
-// The default heap's lock too, which excludes lockers only.
+// The default heap's lock too, which excludes only lockers.
 void fork_frees_the_default_heaps_lock() {
   CHECK(loam_lock(loam_default()) == LOAM_OK);
   std::thread([] {
@@ -151,7 +151,7 @@ void fork_keeps_heaps() {
         loam_trim(heap);
         CHECK(loam_heap_destroy(heap) == LOAM_OK);
       }
-      if (round % 4 == 0) CHECK(loam_unlock(own) == LOAM_OK);  // the lock came along
+      if (round % 4 == 0) CHECK(loam_unlock(own) == LOAM_OK);  // the child inherited the lock
       CHECK(loam_heap_destroy(own) == LOAM_OK);
       _exit(0);
     }

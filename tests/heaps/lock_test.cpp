@@ -31,8 +31,8 @@ void expect_waits_for_lock(typename Interface::Heap heap, const char* what, Acti
   EXPECT_EQ(step, 2);
 }
 
-// Natively the low-fragmentation heap's blocks slip through, against the documentation. Here they
-// do not, not even those that the other thread has in its own cache.
+// On native Windows, blocks of the low-fragmentation heap evade the lock, against the
+// documentation. Here they do not, not even those in the other thread's own cache.
 TYPED_TEST(Lock, Idea20HoldsUpLocksAllocationsAndFreesOfOthers) {
   const Scoped<TypeParam> heap;
   ASSERT_TRUE(TypeParam::set_mode(heap, 2));
@@ -63,7 +63,7 @@ TYPED_TEST(Lock, Idea20HoldsUpAThreadWhoseCacheIsFull) {
   ASSERT_TRUE(TypeParam::set_mode(heap, 2));
   std::atomic<int> step{0};
   std::thread other([&] {
-    // A warm cache: these would need no lock.
+    // With a warm cache these calls would need no lock.
     for (int round = 0; round < 10; ++round) {
       void* blocks[64];
       for (void*& block : blocks) block = TypeParam::alloc(heap, 64);
@@ -108,7 +108,7 @@ TYPED_TEST(Lock, Idea20AnotherThreadCannotUnlock) {
   EXPECT_TRUE(TypeParam::unlock(heap));
 }
 
-// Other heaps and malloc go on meanwhile.
+// Other heaps and malloc continue meanwhile.
 TYPED_TEST(Lock, Idea20HoldsUpNoOtherHeap) {
   const Scoped<TypeParam> heap;
   const Scoped<TypeParam> other;
@@ -133,8 +133,8 @@ TYPED_TEST(Lock, Idea21AnUnserializedHeapNeverWaits) {
   EXPECT_TRUE(TypeParam::unlock(heap));
 }
 
-// The cache of a thread goes back when the thread ends, and empty spans go with it, but not while
-// another thread walks the heap.
+// When a thread ends, its cache returns to the heap, and empty spans are released. This must not
+// happen while another thread walks the heap.
 TYPED_TEST(Lock, AThreadThatEndsLeavesALockedHeapAsItIs) {
   const Scoped<TypeParam> heap;
   ASSERT_TRUE(TypeParam::set_mode(heap, 2));

@@ -1,6 +1,6 @@
 // Threads use shared heaps, heaps of their own and malloc at once, while heaps are made, locked,
-// walked, compacted and destroyed; every block carries its mark. Ends with every heap valid, and no
-// memory lost.
+// walked, compacted and destroyed. Every block carries its mark. At the end every heap is valid,
+// and no memory is lost.
 #include <loam/loam.h>
 
 #include <atomic>
@@ -63,7 +63,7 @@ void check(const Block& block) {
 
 void free_block(const Block& block, Random& random) {
   check(block);
-  // malloc's free takes any heap's block, where it is Loam's.
+  // The free of Loam's malloc accepts a block of any heap.
   if (block.heap == nullptr || (kLoamIsMalloc && random.below(4) == 0)) {
     free(block.address);
   } else {
@@ -168,7 +168,7 @@ void look() {
     entry.size = sizeof entry;
     for (int i = 0; i < 2000 && loam_walk_next(heap, &entry) == LOAM_OK; ++i) {
     }
-    // Frozen, the heap does not change.
+    // A frozen heap does not change.
     CHECK(loam_lock(heap) == LOAM_OK);
     size_t live[2] = {0, 0};
     for (size_t& count : live) {
@@ -202,7 +202,7 @@ int main() {
     CHECK(shared[i] != nullptr);
   }
   std::thread looker(look);
-  // Twice, so that threads end while others use the same heaps.
+  // Runs twice, so that threads end while others use the same heaps.
   for (unsigned round = 0; round < 2; ++round) {
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < kThreads; ++t) threads.emplace_back(work, round * kThreads + t);
@@ -225,7 +225,7 @@ int main() {
     CHECK(loam_summary(heap, &summary) == LOAM_OK);
     CHECK_EQUAL(summary.blocks, 0);
     CHECK_EQUAL(summary.allocated, 0);
-    CHECK_EQUAL(summary.cached, 0);  // ended threads and compact brought everything home
+    CHECK_EQUAL(summary.cached, 0);  // the ends of threads, and compact, have returned everything
     CHECK_EQUAL(summary.spans, 0);
     CHECK(loam_heap_destroy(heap) == LOAM_OK);
   }

@@ -16,9 +16,9 @@ template <typename Interface>
 class Walk : public ::testing::Test {};
 TYPED_TEST_SUITE(Walk, Interfaces, InterfaceNames);
 
-// Slots lie one behind the other between the region's first and last, without a gap; a live block's
-// bytes and its overhead make up its slot. Windows' field for the overhead has eight bits: where it
-// is full, the next slot is believed.
+// Slots follow each other between the region's first and last without a gap. A live block's bytes
+// and its overhead make up its slot. Windows' field for the overhead has eight bits: if it is at
+// its maximum, the start of the next slot decides.
 template <typename Interface>
 void expect_slots_adjacent(const std::vector<Entry>& entries) {
   constexpr bool kNarrow = std::is_same_v<Interface, Win32Interface>;
@@ -50,8 +50,8 @@ void expect_slots_adjacent(const std::vector<Entry>& entries) {
   }
 }
 
-// Natively a fresh heap shows a region, a free block and an uncommitted range. Here it owns no
-// pages until its first block, so its walk is over at once.
+// On native Windows a fresh heap shows a region, a free block and an uncommitted range. Here it has
+// no pages until its first block, so its walk ends at once.
 TYPED_TEST(Walk, Idea13AFreshHeapIsEmptyAndEndsWithNoMore) {
   const Scoped<TypeParam> heap;
   EXPECT_EQ(TypeParam::walk(heap).size(), 0u);
@@ -71,7 +71,7 @@ TYPED_TEST(Walk, Idea13ARegionsSlotsAreAdjacentAndFillIt) {
   for (const Entry& entry : entries) reserved += entry.kind == Kind::kRegion ? entry.bytes : 0;
   const Summary summary = TypeParam::summary(heap);
   EXPECT_LE(reserved, summary.reserved);
-  // Nothing but the heap's own records besides.
+  // The rest may only be the heap's own records.
   EXPECT_LT(summary.reserved - reserved, 128 * kKiB);
 }
 
@@ -101,8 +101,8 @@ TYPED_TEST(Walk, Idea14ALargeBlockIsOneEntryMore) {
   }
 }
 
-// Natively free neighbours become one free block. Here a freed slot is a slot of its class again,
-// and what joins is whole spans: when the last block goes, the heap's walk is a fresh heap's.
+// On native Windows free neighbours become one free block. Here a freed slot is a slot of its class
+// again, and only whole spans join. After the last free, the heap's walk is that of a fresh heap.
 TYPED_TEST(Walk, Idea15SmallBlocksShowTheirExactSizes) {
   const Scoped<TypeParam> heap;
   std::map<void*, size_t> sizes;
@@ -146,7 +146,7 @@ TYPED_TEST(Walk, Idea16EverySlotIsListedBusyOrFree) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(find(entries, blocks[i]) != nullptr, i % 2 != 0) << i;
 }
 
-// Trimming gives pages inside live spans back; the walk shows where.
+// Trimming purges pages inside live spans, and the walk shows them.
 TYPED_TEST(Walk, UncommittedRangesLieInsideTheirRegion) {
   const Scoped<TypeParam> heap;
   std::vector<void*> blocks;
@@ -176,7 +176,7 @@ TYPED_TEST(Walk, UncommittedRangesLieInsideTheirRegion) {
   EXPECT_EQ(count(entries, Kind::kBusy), 8u);
 }
 
-// A walk may be given up and begun again at any time.
+// A walk may be abandoned and begun again at any time.
 TYPED_TEST(Walk, AnAbandonedWalkLeavesNothingBehind) {
   const Scoped<TypeParam> heap;
   for (int i = 0; i < 50; ++i) ASSERT_NE(TypeParam::alloc(heap, 500), nullptr);
@@ -195,8 +195,9 @@ TYPED_TEST(Walk, AnAbandonedWalkLeavesNothingBehind) {
   EXPECT_EQ(TypeParam::walk(heap), whole);
 }
 
-// Without its cursor an entry still says where it stands: how HeapWalk goes on, whose entry has no
-// room for one. In the default heap, too; what is counted must not allocate from it meanwhile.
+// Without its cursor an entry still has its position. HeapWalk continues by it, because its entry
+// has no room for a cursor. The same holds in the default heap, where the counting must not
+// allocate.
 struct Place {
   void* address;
   unsigned kind;
@@ -249,14 +250,13 @@ TEST(WalkLoam, AWalkGoesOnWithoutItsCursor) {
   EXPECT_EQ(loam_walk_next(loam_default(), &lost), LOAM_CHANGED);
 }
 
-// A thread keeps the runs that it freed last as they stand: they are no block, and no region
-// either.
+// A thread keeps the runs that it freed last unchanged. They are neither a block nor a region.
 TEST(WalkLoam, AWalkThatComesToABlockThatWasFreedSinceHasChanged) {
   constexpr size_t kBytes = 64 * kKiB;
   std::vector<void*> blocks;
   for (int i = 0; i < 32; ++i) blocks.push_back(std::malloc(kBytes));
   for (int i = 0; i < 8; ++i)
-    std::free(std::malloc(kBytes));  // from the fourth on there is room to keep some
+    std::free(std::malloc(kBytes));  // from the fourth run on, the thread has room to keep some
   loam_walk_entry entry{}, before{};
   entry.size = sizeof entry;
   void* next = nullptr;

@@ -1,5 +1,5 @@
-// What only <loam/win32.h> has: last errors, information classes (idea 17), exceptions, the C
-// run-time's functions.
+// Features that only <loam/win32.h> has: last errors, information classes (idea 17), exceptions,
+// the C run-time's functions.
 #include <csetjmp>
 #include <cstdlib>
 #include <new>
@@ -183,7 +183,7 @@ TEST(Win32Information, OptimizeResources) {
             DWORD{ERROR_INVALID_PARAMETER});
 }
 
-// For the whole process and for good, so in a process of its own.
+// The setting is for the whole process and permanent, so the test has a process of its own.
 TEST(Win32InformationDeathTest, TerminationOnCorruption) {
   EXPECT_EQ(error_of([] {
               int value = 0;
@@ -205,7 +205,7 @@ TEST(Win32InformationDeathTest, TerminationOnCorruption) {
 
 TEST(Win32Compact, GivesTheLargestFreeBlockAndMemoryBack) {
   const Scoped<Win32Interface> heap;
-  // Free pages that all heaps share count, too, so a fresh heap may or may not have any.
+  // Free pages that all heaps share count too, so a fresh heap may have some or none.
   SIZE_T largest = 0;
   const DWORD error = error_of([&] { largest = HeapCompact(heap, 0); });
   EXPECT_EQ(error, largest == 0 ? DWORD{NO_ERROR} : kUntouched)

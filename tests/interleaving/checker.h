@@ -2,8 +2,10 @@
 //
 //   each atomic operation is a step; a step may be any runnable thread's next operation, or the
 //   oldest store that waits in a thread's store buffer reaching memory (as on x86-64; loads see
-//   their own thread's buffer first) plain data are Plain<T>: an access that no release/acquire
-//   pair orders with an earlier one is a race (vector clocks), on whatever machine
+//   their own thread's buffer first)
+//
+//   plain data are Plain<T>: an access that no release/acquire pair orders with an earlier one is
+//   a race (vector clocks), on whatever machine
 //
 // So a lost store-load order shows as a wrong result, a lost release or acquire as a race. Code
 // under test is the real source, compiled with std::atomic replaced (real_code.h). A schedule is a
@@ -47,7 +49,7 @@ class Checker {
     std::string failure;  ///< empty: none
   };
 
-  /// `make` builds the threads' bodies afresh, and a check for the end; it is called for each
+  /// `make` builds the threads' bodies anew, and a check for the end. It is called for each
   /// schedule.
   using Make = std::function<std::vector<std::function<void()>>(std::function<void()>* at_end)>;
   static Result explore(const Make& make, Weakening weakening = {},
@@ -111,7 +113,7 @@ class Checker {
   void changed(const void* address, std::memory_order order) {
     const bool acquires = order != std::memory_order_relaxed && order != std::memory_order_release;
     if (acquires && !weakening_.acquire) join(clock(), released_[address]);
-    // It continues the release sequence of what it read.
+    // The operation continues the release sequence of the store that it read.
     if (publishes(order)) join(released_[address], clock());
     ++clock()[running_];
     ++changes_;
@@ -121,7 +123,8 @@ class Checker {
     yield();
     if (weakening_.barrier) return;
     for (unsigned t = 0; t < bodies_.size(); ++t) drain(t);
-    // Everybody passes a full barrier: what they did is before what we do, and the other way round.
+    // Every thread passes a full barrier: its earlier steps are before ours, and ours before its
+    // later ones.
     for (unsigned t = 0; t < bodies_.size(); ++t) join(clock(), clocks_[t]);
     for (unsigned t = 0; t < bodies_.size(); ++t) join(clocks_[t], clock());
     ++clock()[running_];
@@ -240,7 +243,7 @@ class Checker {
       running_ = step;
       waits_[step] = kNotWaiting;
       swapcontext(&scheduler_, &contexts_[step]);
-      if (!failure_.empty()) return;  // the stacks are let go as they are
+      if (!failure_.empty()) return;  // the stacks are released without being unwound
     }
     for (unsigned t = 0; t < threads; ++t) {
       if (!done_[t]) fail("thread " + std::to_string(t) + " waits for ever");
@@ -295,7 +298,7 @@ class Plain {
 
 }  // namespace interleaving
 
-// Under a name of namespace std, since that is how the code under test calls it. As large as T: a
+// In namespace std, because the code under test uses that name. Its size is that of T, because a
 // futex waits on it.
 namespace std {
 template <class T>

@@ -1,5 +1,5 @@
-// The parts of the heap that no lock orders, each in every interleaving of a few short threads
-// (checker.h):
+// The parts of the heap that no lock orders. Each is tested in every interleaving of a few short
+// threads (checker.h):
 //
 //   Mutex                    os/mutex: the lock itself, its sleepers
 //   RemoteQueue              small/remote_queue.h: blocks on their way home
@@ -10,11 +10,12 @@
 // replaced std::atomic. PrivateHeap::stop_caches() and add_region() depend on the rest of the heap,
 // so the steps between their calls are repeated here.
 //
-// Every test is also run with an ordering taken away, and must then fail: release, acquire, the
-// barrier.
+// Every test is also run without one of its orderings (release, acquire, the barrier), and must
+// then fail.
 #include "checker.h"
 
-// What the headers below include comes first, so that only their own words are replaced.
+// Includes first all headers that the ones below use, so that only the latter's own text is
+// replaced.
 #include <loam/loam.h>
 
 #include <bit>
@@ -30,7 +31,7 @@
 #define cpu_pause model_pause
 namespace loam {
 inline void model_pause() { interleaving::Checker::current().pause(); }
-// What the processor does in one instruction (base/cpu.h).
+// The processor does this in one instruction (base/cpu.h).
 template <class T>
 bool equals_acquire(const std::model_atomic<T*>& word, T* value) {
   return word.load(std::memory_order_acquire) == value;
@@ -168,7 +169,7 @@ Checker::Make sending(unsigned senders) {
                   [=] {
                     take();
                     take();
-                    // The sender's end is not waited for: what comes later stays.
+                    // The queue does not wait for the sender's end: blocks that arrive later stay.
                   }};
   };
 }
@@ -194,7 +195,7 @@ TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
     };
     auto shared = std::make_shared<Shared>();
     const auto heap =
-        reinterpret_cast<const PrivateHeap*>(uintptr_t{512});  // its address is all that is used
+        reinterpret_cast<const PrivateHeap*>(uintptr_t{512});  // only its address is used
     // Open from the beginning, because a store would be a step.
     std::construct_at(&shared->thread.door_of(heap).heap, heap);
     const auto use = [=] {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Installs Loam's packages by their own clients, in a place where nothing of it was, and uses them.
+"""Installs Loam's packages by their own clients, in a place without any part of Loam, and uses them.
 
     tests/packaging/packages.py [--full] CASE      one case; status 77 and a reason where it can not run here
     tests/packaging/packages.py --full             all cases one after the other: `make packages-test`
 
-A package is built by packaging/build from what `make build` built. `make test` runs the short form of each case;
---full adds what takes minutes or fetches from a registry.
+packaging/build makes a package from the results of `make build`. `make test` runs the short form of each case; --full
+adds parts that take minutes or fetch from a registry.
 """
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(*command: str | Path, status: int | None = 0, cwd: Path = ROOT, **enviro
 
 
 def type_in(lines: str, **options: object) -> str:
-    """Lines of a document, as a reader types them; the first that fails is the end."""
+    """Types lines of a document, as a reader would, until one fails."""
     return run("sh", "-ec", lines, **options)
 
 
@@ -76,7 +76,7 @@ def fresh(name: str) -> Path:
     return folder
 
 
-# In the short form: the tool as `make tool` built it, and not one that cargo builds for the packages.
+# The short form uses the tool of `make tool`, not one that cargo builds for the packages.
 SHORT = ("--tool", str(LOAM), "--variant", "x86_64-gnu")
 
 
@@ -86,7 +86,7 @@ def build(kind: str, out: Path, *options: str) -> list[Path]:
 
 
 def expect_same_twice(kind: str, folder: Path, *options: str) -> list[Path]:
-    """Builds a package twice, into different places; the same bytes."""
+    """Builds a package twice, in different places. The bytes must be the same."""
     first, second = (build(kind, folder / name, *options) for name in ("first", "second"))
     expect_same(first, second)
     return first
@@ -101,7 +101,8 @@ def expect_same(first: list[Path], second: list[Path]) -> None:
 
 
 def emulated(name: str) -> list[str | Path] | None:
-    """The words before a program of a variant that lets it run here, none for this machine's own; null: it can not."""
+    """The words before a program of a variant with which it runs here, none for this machine's own; null: it cannot
+    run."""
     if name.startswith("x86_64"):
         is_here = name == "x86_64-gnu" or Path("/lib/ld-musl-x86_64.so.1").exists()
         return [] if is_here else None
@@ -113,7 +114,7 @@ def emulated(name: str) -> list[str | Path] | None:
 
 
 def served(name: str, folder: Path) -> Path:
-    """A program of the variant that says whose its blocks are."""
+    """A program of the variant that prints which heap its blocks belong to."""
     source, target = folder / "served.c", folder / f"served-{name}"
     source.write_text(SERVED)
     run(*VARIANTS[name].compiler, "-O1", "-fno-builtin", source, "-o", target)
@@ -121,7 +122,7 @@ def served(name: str, folder: Path) -> Path:
 
 
 def expect_served(name: str, library: Path, folder: Path) -> None:
-    """The library serves a program of its own processor and C library, without a word."""
+    """The library serves a program of its own processor and C library, and prints nothing."""
     before = emulated(name)
     if before is None:
         print(f"not run: {name}: no emulator, or no C library for it")
@@ -135,7 +136,7 @@ def expect_served(name: str, library: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def started(*command: str | Path, **environment: str) -> Iterator[subprocess.Popen]:
-    """A program that writes "waiting" when it may be looked at, and ends with its input."""
+    """A program that writes "waiting" when it can be examined, and ends with its input."""
     print("+", shlex.join(map(str, command)), "&", flush=True)
     process = subprocess.Popen(list(map(str, command)), env={**os.environ, **environment}, text=True,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -159,7 +160,7 @@ def expect_stats(loam: Path | str, process: subprocess.Popen) -> None:
 # --- Rust ------------------------------------------------------------------------------------------
 
 def cargo(folder: Path, *arguments: str, status: int | None = 0) -> str:
-    """Without the network where the registry's files are here already."""
+    """Disables the network if the registry's files are already here."""
     words = [ROOT / "tools/cargo", *arguments, "--manifest-path", folder / "Cargo.toml",
              "--target-dir", WORK / "crates-target"]
     seen = run(*words, "--offline", status=None)
@@ -174,7 +175,7 @@ def cargo(folder: Path, *arguments: str, status: int | None = 0) -> str:
 
 
 def client(folder: Path, source: Path, packed: list[Path]) -> Path:
-    """A copy of a package that uses the packed crates, instead of those of the registry."""
+    """A copy of a package that uses the packed crates instead of the registry's."""
     patches = ["", "[patch.crates-io]"]
     for path in packed:
         with tarfile.open(path) as archive:
@@ -201,7 +202,7 @@ fn main() {
 
 
 def crates(full: bool) -> None:
-    """An empty package with C++ code takes the packed crates: every block is Loam's, and the tool sees it."""
+    """An empty package with C++ code uses the packed crates: every block is Loam's, and the tool sees it."""
     folder = fresh("crates")
     packed = expect_same_twice("crates", folder)
     package = client(folder, ROOT / "examples/rust", packed)
@@ -223,7 +224,7 @@ def crates(full: bool) -> None:
     seen = run(WORK / "crates-target/debug/page").strip()
     expect(seen == "on Loam", f"a program by {INSTALL}: {seen}")
     if full:
-        # A Rust allocator alone: C and C++ stay where they were, and the program says so.
+        # With a Rust allocator alone, C and C++ keep their heap, and the program says so.
         cargo(package, "build", "--no-default-features")
         seen = run(program).splitlines()
         expect("a Rust vector: Loam" in seen and "malloc() in C: another heap" in seen, f"{seen}")
@@ -244,7 +245,7 @@ def opened(packed: list[Path]) -> None:
 
 # --- Python ----------------------------------------------------------------------------------------
 
-# Waits with its memory touched, so that there is something to see.
+# The program waits with its memory touched, so that there is something to see.
 PYTHON_WAITS = ("import sys\nblocks = [bytes(1000) for _ in range(10000)]\nprint('waiting', flush=True)\n"
                 "sys.stdin.read()\n")
 LOADED_FROM = "print(next(line.split()[-1] for line in open('/proc/self/maps') if 'libloam.so' in line))"
@@ -281,7 +282,7 @@ def wheel(full: bool) -> None:
         # The last word of a line of maps whose path has blanks.
         seen = run(*words, "run", "--", python, "-c", LOADED_FROM).strip()
         expect(str(expected).endswith(seen), f"{seen} is preloaded, not {expected}")
-    # What is preloaded already stays, behind the heap.
+    # A library that is already preloaded stays, behind the heap.
     seen = run(loam, "run", "--", "sh", "-c", 'echo "$LD_PRELOAD"', LD_PRELOAD="libm.so.6").strip()
     expect(re.fullmatch(r"/\S+/libloam\.so:libm\.so\.6", seen) is not None, f"LD_PRELOAD became {seen}")
     seen = run(plain / "bin/python", "-c", "import loam_heap; print(loam_heap.library())").strip()
@@ -302,7 +303,7 @@ def wheel(full: bool) -> None:
 
 
 def opened_wheel(name: str, packed: Path, pip: list, folder: Path) -> None:
-    """pip takes a wheel for the system of its tag, and what it holds does its work, under an emulator."""
+    """pip installs a wheel for the system of its tag, and its content works under an emulator."""
     place = folder / name
     system = packed.stem.split("-")[-1]
     run(*pip, "install", "--no-index", "--only-binary", ":all:", "--platform", system, "--target", place, packed)
@@ -315,7 +316,7 @@ def opened_wheel(name: str, packed: Path, pip: list, folder: Path) -> None:
 
 
 def typed_wheel(folder: Path, binaries: tuple[Path, Path], packed: Path) -> None:
-    """What the page says, typed where the wheel and an app.py lie."""
+    """The page's commands, typed in the folder of the wheel and an app.py."""
     place = folder / "typed"
     place.mkdir()
     shutil.copy(packed, place)
@@ -328,7 +329,7 @@ def typed_wheel(folder: Path, binaries: tuple[Path, Path], packed: Path) -> None
 
 
 def foreign(pip: list, loam: Path, python: Path, folder: Path) -> None:
-    """numpy, pandas and pyarrow on the heap compute what they compute without it."""
+    """numpy, pandas and pyarrow compute the same on the heap as without it."""
     fetched = run(*pip, "install", "numpy", "pandas", "pyarrow", status=None)
     if run(python, "-c", "import numpy, pandas, pyarrow", status=None):
         print(f"numpy, pandas and pyarrow: skipped, pip could not fetch them\n{fetched[-500:]}")
@@ -343,7 +344,7 @@ def foreign(pip: list, loam: Path, python: Path, folder: Path) -> None:
 # --- Debian ----------------------------------------------------------------------------------------
 
 def debian(full: bool) -> None:
-    """lintian finds nothing; in a clean Debian the packages install, serve, and leave nothing when they go."""
+    """lintian finds nothing. In a clean Debian the packages install, serve, and leave nothing when they are removed."""
     need("dpkg-buildpackage", "dh", "lintian")
     folder = fresh("debian")
     packages = expect_same_twice("debian", folder) if full else build("debian", folder, *SHORT)
@@ -425,7 +426,7 @@ int main(void) {
 
 
 def unpack(layout: Path, folder: Path) -> dict[str, Path]:
-    """Every blob is what its descriptor says; the unpacked images by tag and processor."""
+    """Every blob matches its descriptor. Returns the unpacked images by tag and processor."""
 
     def blob(descriptor: dict) -> bytes:
         data = (layout / "blobs" / descriptor["digest"].replace(":", "/")).read_bytes()
@@ -449,7 +450,7 @@ def unpack(layout: Path, folder: Path) -> dict[str, Path]:
 
 
 def expect_dockerfile(image: Path, program: Path) -> None:
-    """The page's two lines of a Dockerfile, done by hand in an empty folder that takes the image's place."""
+    """The page's two lines of a Dockerfile, done by hand in an empty folder instead of the image."""
     copy, preload = block(INSTALL, "Container images", VERSION=version()).splitlines()
     found = re.fullmatch(rf"COPY --from=REGISTRY/loam:{re.escape(version())} (/\S+) (/\S+)", copy)
     expect(found is not None, f"{INSTALL}: the line that copies is {copy}")
@@ -463,7 +464,7 @@ def expect_dockerfile(image: Path, program: Path) -> None:
 
 
 def container(full: bool) -> None:
-    """The library of the unpacked image serves; that of another C library harms nothing."""
+    """The library of the unpacked image serves. The library for another C library does no harm."""
     folder = fresh("container")
     lacking = {name: variant.missing for name, variant in VARIANTS.items() if variant.missing}
     variants = [name for name in VARIANTS if name not in lacking]
@@ -486,7 +487,7 @@ def container(full: bool) -> None:
         expect(preloaded(other, musl) == ("on Loam", []), "the image for musl does not serve there")
         seen, said = preloaded(ordinary, musl)
         expect(seen == "on another heap" and len(said) == 1 and "ignored" in said[0], f"musl's on glibc: {seen}, {said}")
-        # Every function that it needs is there too, and it needs no version of one.
+        # Every function that it needs exists there too, and it needs no version of one.
         expect(preloaded(other, gnu) == ("on Loam", []), "glibc's library does not serve on musl")
     if "aarch64-gnu" in variants:
         seen, said = preloaded(ordinary, images[f"{version()}/arm64"])
@@ -501,7 +502,7 @@ def container(full: bool) -> None:
 
 # --- Conan, release --------------------------------------------------------------------------------
 
-# As the page has it, in a sentence.
+# The page has this command in a sentence.
 CONAN = "conan create packaging/conan"
 
 
@@ -567,7 +568,7 @@ def elsewhere(folder: Path) -> None:
     need("git")
     clone = folder / "elsewhere/clone"
     run("git", "clone", "--quiet", ROOT, clone)
-    # What is not committed yet as well.
+    # Uncommitted changes are copied too.
     for name in files("."):
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, clone / name)
@@ -584,13 +585,13 @@ def elsewhere(folder: Path) -> None:
 
 
 def readme(full: bool) -> None:
-    """The lines of the front page that run a program on the heap, from what `make build` built."""
+    """The lines of the front page that run a program on the heap, with the results of `make build`."""
     lines = block("README.md", "Try it").splitlines()
     typed = [line for line in lines if line.startswith("build/loam run ")]
     expect(len(typed) > 0, "README.md has no line `build/loam run` under 'Try it'")
     for line in typed:
         expect("on Loam" in type_in(line), f"README.md: {line}")
-    # Lines that install are typed by the other cases, from the page that has them all.
+    # Other cases type the lines that install, from the page that has them all.
     if re.search(r"^## Install$", (ROOT / "README.md").read_text(), re.M):
         page = re.sub(r"^```.*$", "", (ROOT / INSTALL).read_text(), flags=re.M)
         strange = lines_of(block("README.md", "Install")) - lines_of(page)
@@ -603,7 +604,7 @@ CASES = {case.__name__: case for case in (readme, crates, wheel, debian, contain
 
 
 def all_cases() -> int:
-    """Each in a process of its own: the first failure of one is no other's."""
+    """Each case has a process of its own, so that a failure of one does not end the others."""
     outcomes = {name: subprocess.run([sys.executable, __file__, "--full", name]).returncode for name in CASES}
     words = {0: "passed", 77: "skipped"}
     for name, status in outcomes.items():

@@ -1,4 +1,4 @@
-"""What a document tells its readers to type, so that the tests type the same."""
+"""The commands that a document tells its readers to type, so that the tests type the same."""
 from __future__ import annotations
 
 import re
@@ -20,12 +20,13 @@ def blocks(document: str, heading: str, language: str = "") -> list[str]:
 
 
 def lines(text: str) -> set[str]:
-    """What is typed of a block: its lines, without what stands behind a `#`."""
+    """The lines of a block that a reader types, without comments after a `#`."""
     return {line.split(" #")[0].strip() for line in text.splitlines() if line.strip()}
 
 
 def block(document: str, heading: str, language: str = "", number: int = 0, **replaced: str) -> str:
-    """One of them, with the words that stand for the reader's own replaced; each must be there."""
+    """One of the blocks, with the words that stand for the reader's own replaced. Each word must be
+    there."""
     found = blocks(document, heading, language)
     if len(found) <= number:
         raise SystemExit(f"{document}, '{heading}': {len(found)} blocks of '{language}', and block {number} is wanted")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Uses the library the ways its users do: find_package, pkg-config, add_subdirectory, each shared
-and static, from an installed tree that has been moved away from the sources.
+"""Uses the library in the ways of its users: find_package, pkg-config, add_subdirectory, each
+shared and static, from an installed tree that has been moved away from the sources.
 
     tests/packaging/run.py CASE --source DIR --build DIR
 
@@ -64,7 +64,7 @@ def find_package(source: Path, build: Path, work: Path) -> None:
     install(build, work / "prefix")
     build_consumer(work / "consumer", "-DLOAM_HOW=find_package",
                    f"-DCMAKE_PREFIX_PATH={work / 'prefix'}")
-    # The examples, too, as examples/README.md tells a reader to build them.
+    # The examples are built too, as examples/README.md tells a reader.
     run("cmake", "-G", "Ninja", "-S", source / "examples", "-B", work / "examples",
         f"-DCMAKE_PREFIX_PATH={work / 'prefix'}")
     run("cmake", "--build", work / "examples", "--parallel", "2")
@@ -80,7 +80,8 @@ def add_subdirectory(source: Path, build: Path, work: Path) -> None:
 
 
 def pkg_config(source: Path, build: Path, work: Path) -> None:
-    # Moved after it was installed: the description must find its prefix from where it lies.
+    # The tree was moved after it was installed, so the description must find its prefix from its
+    # own location.
     prefix = work / "moved"
     library = prefix / install(build, work / "prefix").relative_to(work / "prefix")
     (work / "prefix").rename(prefix)
@@ -94,7 +95,7 @@ def pkg_config(source: Path, build: Path, work: Path) -> None:
     run("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", CONSUMER / "plain.c", "-o",
         work / "plain", *flags)
     expect_served(work / "plain", LD_LIBRARY_PATH=str(library))
-    # Static, by the C driver alone: nothing of a C++ library may be needed.
+    # The C driver links statically, so nothing of a C++ library may be needed.
     run("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", CONSUMER / "plain.c", "-o",
         work / "plain_static", f"-I{prefix / 'include'}", library / "libloam.a")
     expect_served(work / "plain_static")
@@ -105,7 +106,7 @@ VERSIONS_OF_C_HEADERS = (("c", "c99"), ("c", "c11"), ("c", "c17"), ("c++", "c++1
 
 
 def headers(source: Path, build: Path, work: Path) -> None:
-    """The C++ headers' own test is tests/cxx; here they only have to be there and find each other."""
+    """tests/cxx tests the C++ headers. Here they only have to exist and find each other."""
     install(build, work / "prefix")
     include = work / "prefix" / "include"
     installed = {str(path.relative_to(include)) for path in include.rglob("*") if path.is_file()}
@@ -119,7 +120,7 @@ def headers(source: Path, build: Path, work: Path) -> None:
                  for language, version in VERSIONS_OF_C_HEADERS]
     work_list.append(("loam/loam.hpp", "c++", "c++20"))
     for name, language, version in work_list:
-        # Twice: include guards are part of the promise.
+        # Included twice, because include guards are part of the promise.
         unit = work / ("alone.c" if language == "c" else "alone.cpp")
         unit.write_text(f"#include <{name}>\n" * 2 + "int main(void) { return 0; }\n")
         for compiler in compilers:
@@ -152,7 +153,7 @@ def tool(source: Path, build: Path, work: Path) -> None:
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if "overwrite" not in warnings.stdout or warnings.stderr:
             sys.exit(f"man can not show loam-lab.1: {warnings.stderr}")
-    # What a shell does at `loam st<Tab>`.
+    # What a shell calls at `loam st<Tab>`.
     completions = prefix / "share/bash-completion/completions/loam"
     offered = run("bash", "-c", f"source {shlex.quote(str(completions))}; COMP_WORDS=(loam st); "
                   "COMP_CWORD=1; COMP_LINE='loam st'; COMP_POINT=7; _loam loam st loam; "

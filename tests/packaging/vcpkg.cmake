@@ -1,4 +1,5 @@
-# What vcpkg does with a port, as far as this port uses it: the functions that a portfile calls, by CMake alone.
+# Does what vcpkg does with a port, as far as this port needs it: the functions of a portfile, by
+# CMake alone.
 #
 #   cmake -DPORT=packaging/vcpkg -DCURRENT_PACKAGES_DIR=DIR -DBUILD=DIR -P tests/packaging/vcpkg.cmake
 cmake_minimum_required(VERSION 3.20)
@@ -20,7 +21,7 @@ function(vcpkg_cmake_install)
   step("${CMAKE_COMMAND}" --build "${BUILD}" --target install --parallel 2)
 endfunction()
 
-# The package's configuration moves to share/NAME, with the way to the prefix that it computes.
+# The package's configuration moves to share/NAME, and its path to the prefix is adapted.
 function(vcpkg_cmake_config_fixup)
   cmake_parse_arguments(PARSE_ARGV 0 its "" "PACKAGE_NAME;CONFIG_PATH" "")
   set(from "${CURRENT_PACKAGES_DIR}/${its_CONFIG_PATH}")

@@ -1,6 +1,6 @@
-// With LOAM_BACKGROUND_PURGE=on a process that frees its memory and then calls nothing at all is
-// small again within seconds, and so is its child; without the option there is no second thread.
-// Argument: on or off, as the option is.
+// With LOAM_BACKGROUND_PURGE=on a process that frees its memory and then calls nothing is small
+// again within seconds, and so is its child. Without the option there is no second thread.
+// Argument: on or off, the option's value.
 #include <sys/wait.h>
 #include <time.h>
 
@@ -9,8 +9,8 @@
 enum { kSmall = 200000, kSmallBytes = 500, kLarge = 20, kLargeBytes = 4 << 20 };
 static void* blocks[kSmall];
 
-// An emulator of processors (qemu-user) has a thread of its own beside the program's, from the
-// start on, and memory for what it translates.
+// An emulator of processors (qemu-user) has a thread of its own beside the program's from the
+// start, and memory for translated code.
 static bool emulated(void) {
   char name[5] = "";
   const int file = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
@@ -42,8 +42,8 @@ static void work(void) {
   for (int i = 0; i < kLarge; ++i) free(large[i]);
 }
 
-// Seconds until what is resident came down to `most` KiB, without any call of the heap; -1 if it
-// never did.
+// Seconds until resident memory fell to `most` KiB without any call of the heap; -1 if it never
+// did.
 static long quiet_until(long most) {
   for (long ms = 0; ms < 60000; ms += 100) {
     if (resident_kib() <= most) return ms / 1000;
@@ -53,7 +53,7 @@ static long quiet_until(long most) {
 }
 
 static void run(bool on, const char* who) {
-  memset(blocks, 1, sizeof blocks);  // the table is not the heap's
+  memset(blocks, 1, sizeof blocks);  // the table is not in the heap
   const long before = resident_kib();
   CHECK_EQUAL(threads(), 1);
   work();
@@ -75,7 +75,8 @@ int main(int argc, char** argv) {
   run(on, "parent");
   // qemu-user 7.2 itself ends in the child of a process with threads.
   if (emulated()) return 0;
-  // The child has no such thread at first, whatever its parent had, and gets one of its own.
+  // The child has no such thread at first, even if its parent had one, and then gets one of its
+  // own.
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {

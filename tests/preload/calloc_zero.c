@@ -1,4 +1,4 @@
-// calloc gives zeros, also from memory that was dirty a moment ago, at every size.
+// calloc gives zeros at every size, also from memory that was dirty just before.
 #include "check.h"
 
 static bool all_zero(const unsigned char* block, size_t size) {
@@ -28,7 +28,7 @@ int main(void) {
     for (int i = 0; i < count; ++i) free(blocks[i]);
   }
 
-  // Large memory that went back to the system and came again, and a realloc that grew over it.
+  // Large memory that was purged and used again, and a realloc that grew over it.
   for (int round = 0; round < 5; ++round) {
     const size_t size = (size_t)64 << 20;
     unsigned char* block = opaque(calloc(1, size));

@@ -1,5 +1,5 @@
-// What every program here shares: CHECK, which says where it failed and ends the program without
-// allocating, and readers of /proc/self that do not allocate either.
+// The common part of the programs here: CHECK, which prints where it failed and ends the program
+// without allocating, and readers of /proc/self that do not allocate either.
 //
 // A program exits 0 when the behaviour in its first comment holds, 1 when it does not, and 77 when
 // this machine or this malloc cannot show it (ctest prints it as skipped).
@@ -42,8 +42,8 @@
     _exit(77);                             \
   } while (0)
 
-// gcc knows what malloc is for and removes pairs whose block it thinks unused. Passing a pointer
-// through here hides where it came from.
+// gcc knows the purpose of malloc and removes pairs whose block it considers unused. This function
+// hides the origin of a pointer.
 static inline void* opaque(void* pointer) {
   __asm__ volatile("" : "+r"(pointer) : : "memory");
   return pointer;
@@ -54,8 +54,8 @@ static inline size_t opaque_size(size_t size) {
   return size;
 }
 
-// A file under /proc as a text, as much of it as `text` holds; its length, -1 if there is no such
-// file.
+// Reads a file under /proc as a text, as much of it as `text` holds. Returns its length; -1 if
+// there is no such file.
 static inline long proc_text(const char* path, char* text, size_t size) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return -1;
@@ -81,7 +81,7 @@ static inline long proc_number(const char* path, const char* key) {
 // smaps_rollup, because status and statm are batched per CPU and may be hundreds of kB off.
 static inline long resident_kib(void) { return proc_number("/proc/self/smaps_rollup", "\nRss:"); }
 
-// Of the process, so far.
+// The count of the process so far.
 static inline long minor_faults(void) {
   struct rusage usage;
   CHECK(getrusage(RUSAGE_SELF, &usage) == 0);

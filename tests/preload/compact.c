@@ -27,7 +27,7 @@ static void check_survivors_and_free(int keep) {
   for (int i = 0; i < kBlocks; i += keep) free(blocks[i]);
 }
 
-// Free pages inside live spans go back, and the live blocks between them stay what they were.
+// Free pages inside live spans are purged, and the live blocks between them do not change.
 static void gives_back_pages_inside_live_spans(long before) {
   fill();
   const int keep = kPerPage * 8;
@@ -41,8 +41,8 @@ static void gives_back_pages_inside_live_spans(long before) {
   check_survivors_and_free(keep);
 }
 
-// A live block is never moved, so it keeps the page that it lies on: one block a page, and nothing
-// can go.
+// A live block never moves, so it keeps its page. With one block on each page nothing can be
+// purged.
 static void cannot_free_a_page_with_a_live_block(long before) {
   fill();
   thin(kPerPage);
@@ -54,7 +54,7 @@ static void cannot_free_a_page_with_a_live_block(long before) {
   check_survivors_and_free(kPerPage);
 }
 
-// It says whether it gave anything back: 1, and 0 when called again at once.
+// The result tells whether memory was given back: 1, and 0 when called again at once.
 static void says_whether_anything_was_given_back(void) {
   fill();
   thin(kBlocks + 1);
@@ -63,8 +63,7 @@ static void says_whether_anything_was_given_back(void) {
   CHECK_EQUAL(malloc_trim(0), 0);
 }
 
-// Of the records only maps of pages and the like stay for the next growth: a small share of the
-// peak.
+// Of the records, only page maps and the like stay for the next growth: a small share of the peak.
 static void keeps_few_records(long before, long peak) {
   malloc_trim(0);
   const long left = resident_kib() - before;
@@ -72,8 +71,8 @@ static void keeps_few_records(long before, long peak) {
   CHECK(left < peak / 100 + 1024);
 }
 
-// Pages that came back read as memory like any other, and cost one fault each, no more. Some faults
-// are of records, which also went.
+// Pages that are used again read as memory like any other, and cost only one fault each. Some
+// faults are of records, which were purged too.
 static void what_went_can_be_used_again(void) {
   const long faults = minor_faults();
   fill();
@@ -100,7 +99,7 @@ static void* hold_in_cache(void* unused) {
   for (int i = 0; i < kHeld; ++i) free(held[i]);
   pthread_barrier_wait(&cached);
   pthread_barrier_wait(&trimmed);
-  // What a cache holds is handed out again, last first, and was not taken away meanwhile.
+  // A cache hands out its blocks again, last first. Trimming has not taken them away.
   void* again = opaque(malloc(kHeldBytes));
   CHECK(again == held[kHeld - 1]);
   CHECK(has_pattern(again, kHeldBytes, 7));
@@ -108,7 +107,8 @@ static void* hold_in_cache(void* unused) {
   return NULL;
 }
 
-// It brings the calling thread's cache home, not those of other threads: they would have to stop.
+// Trimming empties the calling thread's cache. It leaves those of other threads, which would have
+// to stop.
 static void leaves_other_threads_caches_alone(void) {
   pthread_t thread;
   CHECK_EQUAL(pthread_barrier_init(&cached, NULL, 2), 0);
@@ -121,7 +121,7 @@ static void leaves_other_threads_caches_alone(void) {
 }
 
 int main(void) {
-  memset(blocks, 1, sizeof blocks);  // the table is not the heap's
+  memset(blocks, 1, sizeof blocks);  // the table is not in the heap
   malloc_trim(0);
   const long before = resident_kib();
   gives_back_pages_inside_live_spans(before);

@@ -1,5 +1,5 @@
-// Blocks allocated by one thread and freed by another keep their contents, and a producer that
-// never frees with a consumer that never allocates does not grow.
+// Blocks that one thread allocates and another frees keep their contents. A producer that never
+// frees, with a consumer that never allocates, does not grow.
 #include <array>
 #include <atomic>
 #include <thread>
@@ -9,8 +9,8 @@
 
 namespace {
 
-// Single producer, single consumer; the release of the tail pairs with the acquire of the consumer,
-// and the other way round for the head.
+// Single producer, single consumer. The release of the tail pairs with the acquire of the consumer.
+// For the head it is the reverse.
 struct Ring {
   static constexpr std::size_t kSlots = 1024;
   std::array<unsigned char*, kSlots> slots{};
@@ -57,7 +57,7 @@ void hand_off(std::size_t pairs, std::size_t count) {
   for (auto& thread : threads) thread.join();
 }
 
-// The allocating thread is gone before anyone frees.
+// The allocating thread has ended before any thread frees.
 void owner_gone() {
   for (int round = 0; round < 50; ++round) {
     std::vector<unsigned char*> blocks;

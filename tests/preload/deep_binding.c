@@ -1,6 +1,6 @@
 // A library that is loaded with RTLD_DEEPBIND shares the process's heap: blocks go both ways. Its
-// own loads are searched for along its own RUNPATH, as if no library were before the system's
-// dlopen(). With "keep" it has a heap of its own.
+// own loads use its own RUNPATH, as if no library came before the system's dlopen(). With "keep" it
+// has a heap of its own.
 #include <dlfcn.h>
 
 #include "check.h"
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
     CHECK(text != NULL && strcmp(text, "deep") == 0);
     free(text);
   }
-  take(make(100));  // its own, whichever heap that is
+  take(make(100));  // its own malloc, whichever heap that is
   for (size_t bytes = 1; bytes < 10000000; bytes = bytes * 3 + 1) {
     void* theirs = make(bytes);
     CHECK(theirs != NULL && malloc_usable_size(theirs) >= bytes);

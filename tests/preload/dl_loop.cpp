@@ -29,8 +29,8 @@ Plugin load(const char* path) {
 
 void use(const Plugin& plugin, std::size_t size) {
   plugin.take(plugin.make(size));
-  free(opaque(plugin.make(700)));                        // theirs, freed here
-  plugin.take(static_cast<char*>(opaque(malloc(700))));  // ours, freed there
+  free(opaque(plugin.make(700)));                        // the plugin's blocks, freed here
+  plugin.take(static_cast<char*>(opaque(malloc(700))));  // our blocks, freed there
 }
 
 void ask_for_what_is_not_there(const Plugin& plugin) {
@@ -41,8 +41,8 @@ void ask_for_what_is_not_there(const Plugin& plugin) {
   CHECK(dlerror() != nullptr);
 }
 
-// The plugin's thread-local object pins it until its thread ends, so it is used from a thread of
-// its own each round, and then really goes.
+// The plugin's thread-local object pins it until its thread ends. So each round uses it on a thread
+// of its own, and the plugin is then really unloaded.
 void load_and_unload(const char* path, std::size_t rounds) {
   for (std::size_t round = 0; round < rounds; ++round) {
     const Plugin plugin = load(path);

@@ -1,5 +1,5 @@
-// The heap does not depend on the environment staying as it was: programs set, unset and clear it,
-// and replace environ outright; and it opens no file that the program could see or lose.
+// The heap does not need a constant environment: programs set, unset and clear it, and replace
+// environ. It also opens no file that the program could see or lose.
 #include <dirent.h>
 #include <fcntl.h>
 
@@ -16,7 +16,7 @@ static void exercise(void) {
 }
 
 int main(void) {
-  // The lowest free number must be 3: a descriptor kept open by the heap would have taken it.
+  // The lowest free number must be 3. A descriptor that the heap keeps open would have that number.
   const int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
   CHECK(lowest >= 0);
   exercise();
@@ -37,7 +37,7 @@ int main(void) {
   environ = empty;
   exercise();
 
-  // Daemons close everything: nothing of the heap's may be among it.
+  // Daemons close all descriptors, so none may be the heap's.
   for (int i = 0; i < 256; ++i) close(i);
   exercise();
   malloc_trim(0);

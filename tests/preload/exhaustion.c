@@ -1,7 +1,7 @@
-// Memory runs out under RLIMIT_AS or RLIMIT_DATA (argument: as | data): every entry point answers
-// null with ENOMEM, nothing that was allocated is lost, and after some blocks are freed the heap
-// serves again. RLIMIT_DATA stands for strict overcommit, which no test may switch on: both refuse
-// private writable memory that was never touched.
+// Memory runs out under RLIMIT_AS or RLIMIT_DATA (argument: as | data). Every entry point then
+// returns null with ENOMEM, and no block is lost. After some blocks are freed, the heap serves
+// again. RLIMIT_DATA stands for strict overcommit, which no test may switch on: both refuse private
+// writable memory that was never touched.
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -34,7 +34,7 @@ static void empty(int count, size_t size) {
 }
 
 // `size` is what malloc has just refused; `too_large` cannot fit whatever is free. A heap may still
-// have room for another size or alignment, so those are asked for too much only.
+// have room for another size or alignment, so those calls get only `too_large`.
 static void check_every_entry_point_refuses(size_t size, size_t too_large) {
   errno = 0;
   CHECK(opaque(calloc(1, size)) == NULL && errno == ENOMEM);
@@ -54,9 +54,9 @@ static void check_every_entry_point_refuses(size_t size, size_t too_large) {
 
 static void one_cycle(size_t size, size_t limit) {
   const int count = fill(size);
-  // The heap may need a part of the limit for itself, but not most of it. Under RLIMIT_AS that
-  // is 17.5 MiB of address space for the records of every GiB that it has blocks in, and chance may
-  // have it in two.
+  // The heap may need a part of the limit for itself, but not most of it. Under RLIMIT_AS, the
+  // records of every GiB with blocks in it take 17.5 MiB of address space, and by chance the blocks
+  // may be in two of them.
   CHECK((size_t)count * size > limit / 5 * 2);
   CHECK(count < kMostBlocks);
   check_every_entry_point_refuses(size, limit);
@@ -64,7 +64,7 @@ static void one_cycle(size_t size, size_t limit) {
   void* const kept = blocks[0];
   errno = 0;
   CHECK(realloc(kept, limit) == NULL && errno == ENOMEM);
-  // With a few freed, as many fit again.
+  // After a few frees, as many blocks fit again.
   const int some = count / 10 + 1;
   for (int i = 0; i < some; ++i) free(blocks[count - 1 - i]);
   for (int i = 0; i < some / 2; ++i) {
@@ -73,14 +73,14 @@ static void one_cycle(size_t size, size_t limit) {
     free(block);
   }
   empty(count - some, size);
-  // With everything freed, something of another size fits.
+  // After all frees, blocks of another size fit.
   void* const other = opaque(malloc(limit / 4));
   CHECK(other != NULL);
   memset(other, 1, limit / 4);
   free(other);
 }
 
-// Threads run into the limit at the same time; each must see null, not a crash. They are started
+// Threads reach the limit at the same time. Each must see null, and not crash. They are started
 // beforehand, because some mallocs leave no room for their stacks.
 static pthread_barrier_t start;
 static void* grab(void* argument) {

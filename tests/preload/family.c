@@ -64,7 +64,7 @@ static void aligned(void) {
 static void questions(void) {
   CHECK_EQUAL(malloc_usable_size(NULL), 0);
   (void)malloc_trim(0);
-  // Parameters that exist may be taken or refused; one that does not exist must not do harm.
+  // Known parameters may be accepted or refused. An unknown one must do no harm.
   const int taken = mallopt(M_TRIM_THRESHOLD, 128 * 1024);
   CHECK(taken == 0 || taken == 1);
   const int unknown = mallopt(12345, 1);

@@ -1,5 +1,5 @@
-// A sandbox whose filter of system calls knows what the C library's malloc asks for, and ends the
-// program for munlock() (issue 37, A2): the checks' tables need it for locked memory only.
+// A sandbox filters system calls. It allows those of the C library's malloc, and ends the program
+// for munlock() (issue 37, A2): the checks' tables need that call only for locked memory.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>

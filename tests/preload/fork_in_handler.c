@@ -1,7 +1,7 @@
 // A signal handler interrupts malloc, free and realloc after every single instruction (the
-// processor's trap flag) and forks, in a process with one thread: the child finishes the
-// interrupted call and goes on allocating; the parent notices nothing. What is promised is less:
-// docs/architecture.md, "Signals".
+// processor's trap flag) and forks, in a process with one thread. The child finishes the
+// interrupted call and continues to allocate; the parent notices nothing. docs/architecture.md,
+// "Signals", promises less.
 #include <signal.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -32,7 +32,7 @@ static void on_trap(int signal, siginfo_t* info, void* context) {
     is_child = 1;
     alarm(60);
     *flags &= ~(greg_t)kTrapFlag;
-    return;  // Into the interrupted call.
+    return;  // Returns into the interrupted call.
   }
   ++forks;
   int status = 0;
@@ -40,7 +40,7 @@ static void on_trap(int signal, siginfo_t* info, void* context) {
   CHECK_EQUAL(status, 0);
 }
 
-// In a child, once the interrupted call is through.
+// Runs in a child after the interrupted call has finished.
 static void finish_child(void) {
   static void* kept[400];
   for (size_t i = 0; i < 400; ++i) {
@@ -71,7 +71,7 @@ static void fast(void) {
   first = malloc(100);
   free(first);
 }
-// Sizes without an earlier request, so that magazines are filled, spans are taken and pages are
+// These sizes have no earlier request, so magazines are filled, spans are taken and pages are
 // committed.
 static void slow(void) {
   first = malloc(1717);

@@ -1,5 +1,5 @@
-// Several threads fork at the same time while others allocate, and children fork again: every child
-// can allocate, free and exit, and the parent loses nothing.
+// Several threads fork at the same time while other threads allocate, and children fork again.
+// Every child can allocate, free and exit, and the parent loses nothing.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-// fork in a program whose other threads are in the middle of malloc and free: the child can
-// allocate, free what the parent allocated, start threads and exit; the parent goes on.
+// fork in a program whose other threads are in the middle of malloc and free. The child can
+// allocate, free what the parent allocated, start threads and exit; the parent continues.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -58,7 +58,7 @@ static void child(void) {
   int status = 0;
   CHECK(waitpid(grandchild, &status, 0) == grandchild);
   CHECK_EQUAL(status, 0);
-  exit(0);  // Not _exit: the exit handlers run in a child too.
+  exit(0);  // Not _exit, because a child runs the exit handlers too.
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-// free leaves errno alone: for null, small, large and huge blocks, and when the system refuses.
+// free does not change errno: for null, small, large and huge blocks, and when the system refuses.
 #include <sys/mman.h>
 
 #include "check.h"
@@ -24,7 +24,7 @@ int main(void) {
   for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
   CHECK_EQUAL(errno, 7656);
 
-  // Use up the mappings a process may have, so that whatever free asks of the system is refused.
+  // Uses up the mappings that a process may have, so that the system refuses every request of free.
   const long limit = proc_number("/proc/sys/vm/max_map_count", "");
   if (limit < 0 || limit > 200000) return 0;
   void* large[64];

@@ -1,6 +1,6 @@
-// More small blocks than a region of the address space holds, 1 GiB, of a class whose spans are
-// single pages: the last pages' blocks are blocks as any others. Nothing is written to them, so
-// that this costs no memory but the heap's records.
+// More small blocks than a region of the address space holds (1 GiB), of a class whose spans are
+// single pages. Blocks of the last pages are like any others. They are never written to, so that
+// this costs no memory except the heap's records.
 #include "check.h"
 
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ int main(void) {
       CHECK(blocks[i] != NULL);
     }
     for (size_t i = 0; i < kBlocks; ++i) CHECK(malloc_usable_size(blocks[i]) >= kBytes);
-    // In order, and scattered: 1,000,003 is prime, and no divisor of the count.
+    // Frees in order, and scattered: 1,000,003 is prime, and no divisor of the count.
     if (round == 0) {
       for (size_t i = 0; i < kBlocks; ++i) free(blocks[i]);
     } else {

@@ -1,12 +1,12 @@
-// A buffer that grows by realloc() to many MiB, again and again, is not copied but moved, and each
-// time has the memory of the time before: the process is hardly larger than one such buffer, and
-// faults its pages in few times.
+// A buffer that grows by realloc() to many MiB, again and again, is moved and not copied. Each time
+// it gets the memory of the time before. So the process is hardly larger than one such buffer, and
+// faults its pages in only a few times.
 #include "check.h"
 
 #define LAST ((size_t)16 << 20)
 #define ROUNDS 30
 
-// Each time by 1 / share of its length.
+// Grows each time by 1 / share of the buffer's length.
 static void grow(size_t share) {
   size_t bytes = 0;
   char* buffer = NULL;

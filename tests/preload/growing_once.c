@@ -1,5 +1,5 @@
-// Long blocks that realloc() makes a little longer are moved and not copied: their pages are not
-// faulted in again, and the process is never larger than they are.
+// Long blocks that realloc() makes a little longer are moved and not copied. Their pages are not
+// faulted in again, and the process is never larger than the blocks.
 #include <sys/mman.h>
 
 #include "check.h"
@@ -51,7 +51,7 @@ int main(void) {
     for (size_t at = 0; at < BYTES(i); at += 1024) CHECK_EQUAL(blocks[i][at], mark(i, at));
     memset(blocks[i] + BYTES(i), 1, 5000);
   }
-  // What they left behind serves others.
+  // The memory that they left serves other blocks.
   for (int i = 0; i < BLOCKS; ++i) {
     char* const other = opaque(malloc(BYTES(i)));
     CHECK(other != NULL);

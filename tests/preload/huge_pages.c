@@ -1,7 +1,7 @@
-// With LOAM_HUGE_PAGES=on the heap asks for huge pages in all of a heap of 200 MiB but its first
-// 16, and in a block with a mapping of its own. Freed memory beside live blocks still goes back,
-// and so does everything in the end. Without the option the heap does not ask. Argument: on or off,
-// as the option is.
+// With LOAM_HUGE_PAGES=on the heap requests huge pages in all of a heap of 200 MiB except its first
+// 16, and in a block with a mapping of its own. Freed memory beside live blocks is still purged,
+// and at the end all memory is. Without the option the heap does not request any. Argument: on or
+// off, the option's value.
 #include <sys/mman.h>
 
 #include "check.h"
@@ -11,8 +11,8 @@ static char* blocks[kBlocks];
 
 static long huge_kib(void) { return proc_number("/proc/self/smaps_rollup", "\nAnonHugePages:"); }
 
-// Resident KiB of the mappings in which huge pages were asked for ("hg"); how many of them the
-// system gave depends on what it had.
+// Resident KiB of the mappings for which huge pages were requested ("hg"). How many the system gave
+// depends on its free memory.
 static long asked_kib(void) {
   static char text[1 << 20];
   const long length = proc_text("/proc/self/smaps", text, sizeof text);
@@ -25,7 +25,7 @@ static long asked_kib(void) {
   return sum;
 }
 
-// Not where they are no part of the kernel, nor under an emulator.
+// Skipped if the kernel has no huge pages, and under an emulator.
 static bool system_takes_advice(void) {
   char* const mapping =
       mmap(NULL, 4 * kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   CHECK(argc == 2);
   const bool on = strcmp(argv[1], "on") == 0;
   if (!system_takes_advice()) SKIP("nobody can ask this system for huge pages");
-  memset(blocks, 1, sizeof blocks);  // the table is not the heap's
+  memset(blocks, 1, sizeof blocks);  // the table is not in the heap
   const long before = resident_kib();
   for (int i = 0; i < kBlocks; ++i) {
     blocks[i] = opaque(malloc(kSlabBytes));
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   const long asked_alone = asked_kib() - asked_full;
   free(alone);
   malloc_trim(0);
-  // Nine in ten, in runs that are longer than pages.
+  // Frees nine in ten, in runs that are longer than pages.
   for (int i = 0; i < kBlocks; ++i) {
     if (i / 64 % 10 != 0) free(blocks[i]);
   }

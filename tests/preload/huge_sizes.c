@@ -1,5 +1,4 @@
-// Sizes that cannot be served fail with null and ENOMEM, never by wrapping round to something
-// small.
+// Requests that cannot be served fail with null and ENOMEM. They never wrap round to a small size.
 #include "check.h"
 
 #define CHECK_REFUSED(call)      \

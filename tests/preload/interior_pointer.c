@@ -1,10 +1,10 @@
-// A pointer into the middle of a small block is freed, with default options, and the program goes
-// on: the thread's cache takes the pointer, hands it out, takes it again. It is reported before
-// 100,000 pairs of malloc and free of that size are over, in 99 of 100 runs (issue 37, A8). A
-// program that holds it nearly all of the time is told at its end.
+// With default options, a program frees a pointer into the middle of a small block and continues.
+// The thread's cache takes the pointer, hands it out, and takes it again. It is reported within
+// 100,000 pairs of malloc and free of that size, in 99 of 100 runs (issue 37, A8). A program that
+// holds the pointer nearly all of the time gets the report at its end.
 //
-// With LOAM_ON_CORRUPTION=report it is told once, the program goes on, and gets no block that lies
-// in another. `interior_pointer WAY` tries one way only and judges nothing.
+// With LOAM_ON_CORRUPTION=report there is one report. The program continues, and gets no block
+// inside another one. `interior_pointer WAY` tries one way only and judges nothing.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -26,7 +26,8 @@ static char* new_block(size_t size) {
 }
 static void free_inside(char* block, size_t offset) { free(opaque(block + offset)); }
 
-// One of few that are left of many, among blocks of another size that took the others' place.
+// One of a few blocks that are left of many. Blocks of another size have taken the place of the
+// rest.
 static char* old_block(size_t size) {
   enum { kMany = 16000, kLeft = 16 };
   static char* blocks[kMany];
@@ -42,7 +43,7 @@ static void pairs(size_t size, unsigned count) {
   for (unsigned i = 0; i < count; ++i) free(opaque(malloc(size)));
 }
 
-// ---- ways to go on: each calls malloc and free kPairs times ----
+// ---- ways to continue: each calls malloc and free kPairs times ----
 
 static void in_pairs(size_t size) { pairs(size, kPairs); }
 
@@ -60,7 +61,7 @@ static void in_batches_of_256(size_t size) { in_batches(size, 256, false); }
 static void in_batches_of_256_reversed(size_t size) { in_batches(size, 256, true); }
 static void in_batches_of_2000(size_t size) { in_batches(size, 2000, true); }
 
-// A random one of so many blocks is replaced.
+// Replaces a random one of `length` blocks.
 static void in_table(size_t size, unsigned length) {
   static void* blocks[64];
   for (unsigned i = 0; i < length; ++i) blocks[i] = opaque(malloc(size));
@@ -73,14 +74,15 @@ static void in_table(size_t size, unsigned length) {
 static void in_table_of_8(size_t size) { in_table(size, 8); }
 static void in_table_of_64(size_t size) { in_table(size, 64); }
 
-// Each second pair is of another size, so that no even number of frees ends at the one in question.
+// Each second pair has another size, so that no even number of frees ends at the pointer in
+// question.
 static void among_others(size_t size) {
   for (unsigned i = 0; i < kPairs; ++i) {
     free(opaque(malloc(size)));
     free(opaque(malloc(size + 500)));
   }
 }
-// As many live blocks as come and go, up and down.
+// The number of live blocks rises and falls.
 static void up_and_down(size_t size) {
   static void* blocks[400];
   unsigned live = 0;
@@ -94,7 +96,7 @@ static void up_and_down(size_t size) {
   }
   while (live != 0) free(blocks[--live]);
 }
-// Below other blocks that come and go in the cache: it is never handed out.
+// The pointer lies below other blocks that come and go in the cache, so it is never handed out.
 static void at_rest(size_t size) {
   static void* blocks[3];
   for (int i = 0; i < 3; ++i) blocks[i] = opaque(malloc(size));
@@ -126,10 +128,10 @@ static void hand_over(size_t size, unsigned length) {
   pthread_join(thread, NULL);
 }
 static void hand_over_at_once(size_t size) { hand_over(size, 64); }
-// Each block is seldom freed: most looks are at batches on their way.
+// Each block is rarely freed, so most checks are of batches on their way.
 static void hand_over_late(size_t size) { hand_over(size, 2048); }
 
-// Every thread of several frees one and goes on.
+// Each of several threads frees one such pointer and continues.
 static void* free_one_and_go_on(void* size) {
   free_inside(new_block((size_t)size), 16);
   pairs((size_t)size, kPairs / 4);
@@ -141,10 +143,10 @@ static void in_threads(size_t size) {
     pthread_t thread;
     CHECK_EQUAL(pthread_create(&thread, NULL, free_one_and_go_on, (void*)size), 0);
   }
-  for (;;) pause();  // until one of them is reported; an alarm ends what never is
+  for (;;) pause();  // until a report comes; an alarm ends a program without one
 }
 
-// What the program then holds for ever is not seen, but when it comes back: at the end.
+// A pointer that the program holds for ever is not seen, but one that returns is, at the end.
 static void held(size_t size) {
   void* const block = opaque(malloc(size));
   pairs(size, 1000);
@@ -164,7 +166,7 @@ static void at_a_threads_end(size_t size) {
 typedef struct {
   const char* name;
   void (*go_on)(size_t size);
-  bool ends;                   // and is told at its end, when its blocks are free
+  bool ends;                   // the report comes at the program's end, when its blocks are free
   char* (*make)(size_t size);  // the block
 } Way;
 static const Way kWays[] = {
@@ -191,7 +193,7 @@ static const Way kWays[] = {
 static const size_t kSizes[] = {32, 48, 64, 200, 1000, 2000, 5000, 20000};
 enum { kSizeCount = sizeof kSizes / sizeof kSizes[0] };
 
-// None of many blocks lies in the one that is still in use.
+// None of many blocks may be inside the one that is still in use.
 static void check_blocks_apart(const char* block, size_t size) {
   for (int i = 0; i < 300; ++i) {
     const char* const other = opaque(malloc(size));
@@ -199,8 +201,8 @@ static void check_blocks_apart(const char* block, size_t size) {
   }
 }
 
-// Whether the child was ended by a report of such a pointer, or with LOAM_ON_CORRUPTION=report went
-// on with a report.
+// Whether a report of such a pointer ended the child; with LOAM_ON_CORRUPTION=report, whether the
+// child continued after a report.
 static bool goes_on;
 static bool is_reported(const Way* way, size_t size, uint32_t seed) {
   int report[2];
@@ -215,7 +217,7 @@ static bool is_reported(const Way* way, size_t size, uint32_t seed) {
     close(report[1]);
     alarm(120);
     random_state = seed * 2654435761u;
-    // So that what was counted before differs.
+    // Makes the earlier counts differ.
     pairs(size, random_below(600));
     pairs(64, random_below(600));
     const size_t offset = 16 + random_below((uint32_t)(size - 16) / 16) / 2 * 16;
@@ -256,7 +258,7 @@ int main(int count, char** arguments) {
   int wrong = 0;
   for (size_t w = 0; w < sizeof kWays / sizeof kWays[0]; ++w) {
     if (count > 1 && strcmp(arguments[1], kWays[w].name) != 0) continue;
-    // Whose threads have one each.
+    // Each of its threads has such a pointer.
     if (goes_on && (kWays[w].go_on == in_threads || kWays[w].go_on == at_a_threads_end)) continue;
     int runs = 0, reported = 0;
     for (size_t s = 0; s < kSizeCount; ++s) {

@@ -1,6 +1,6 @@
 // A program that makes and frees blocks of many MiB in turn, as numeric programs do with their
-// temporaries, does not fault in each of them anew. A program that does so once, or stops, keeps no
-// memory.
+// temporaries, does not fault in each block anew. A program that does so only once, or stops, keeps
+// no memory.
 #include "check.h"
 
 #include <time.h>
@@ -29,18 +29,18 @@ int main(void) {
     dprintf(2, "%ld faults for %d blocks of %ld pages\n", taken, ROUNDS, pages);
     return 1;
   }
-  // Those of other lengths get a part of it, or it made longer.
+  // Blocks of other lengths get a part of the kept mapping, or get it extended.
   for (int i = 0; i < ROUNDS; ++i) round_of(BYTES / 4 * (size_t)(3 + i % 3));
   CHECK(minor_faults() - before < 5 * pages);
   CHECK(proc_number("/proc/self/status", "VmHWM:") < start + (long)(BYTES / 4 * 5 >> 10) + 4096);
 
-  // A zeroed one is zero.
+  // A block of calloc is zero.
   char* zeroed = opaque(calloc(1, BYTES));
   CHECK(zeroed != NULL);
   for (size_t i = 0; i < BYTES; i += 512) CHECK(zeroed[i] == 0);
   free(zeroed);
 
-  // In a second of light use it has gone.
+  // After a second of light use the mapping has gone.
   const struct timespec pause = {0, 10 * 1000 * 1000};
   for (int i = 0; i < 150; ++i) {
     free(opaque(malloc(40000)));

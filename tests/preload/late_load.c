@@ -1,5 +1,5 @@
-// libloam can be loaded late, by dlopen, into a program that runs on another malloc: the eight
-// bytes of static TLS that it needs are there, and blocks of the two heaps do not mix.
+// dlopen can load libloam late, into a program that runs on another malloc. The eight bytes of
+// static TLS that it needs are available, and blocks of the two heaps do not mix.
 #include <dlfcn.h>
 #include <pthread.h>
 

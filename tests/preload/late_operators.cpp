@@ -1,6 +1,6 @@
 // libloam is loaded late and locally into a C++ program with operators of its own. A caller that
-// looks up the heap's forms by address gets forms that belong together, and the program's operators
-// stay the program's.
+// looks up the heap's forms by address gets matching forms, and the program keeps its own
+// operators.
 #include <dlfcn.h>
 
 #include <new>

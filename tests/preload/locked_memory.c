@@ -1,6 +1,6 @@
-// Programs that lock their memory (hardened_malloc#341, corosync#620). What is live is locked, what
-// the heap has only reserved is not and does not count against RLIMIT_MEMLOCK, whenever mlockall()
-// came and by whichever way: VmLck tells.
+// Programs that lock their memory (hardened_malloc#341, corosync#620). Live memory is locked.
+// Memory that the heap has only reserved is not, and does not count against RLIMIT_MEMLOCK. This
+// holds whenever and however mlockall() was called. VmLck shows it.
 #include <grp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -21,12 +21,12 @@ static long status_kib(const char* name) {
 static long locked_kib(void) { return status_kib("VmLck:"); }
 
 static int lock_all(int flags, bool directly) {
-  // Programs in languages of their own, and those that ask the C library by a handle, do not come
-  // by our name.
+  // Programs in other languages, and those that look the call up in the C library by a handle, do
+  // not use our name.
   return directly ? (int)syscall(SYS_mlockall, flags) : mlockall(flags);
 }
 
-// Runs it in a process of its own and gives its exit status.
+// Runs it in a process of its own and returns its exit status.
 static int in_child(int (*body)(int), int argument) {
   const pid_t child = fork();
   CHECK(child >= 0);
@@ -38,7 +38,7 @@ static int in_child(int (*body)(int), int argument) {
 
 enum { kOnFault = 1, kCurrent = 2, kEarly = 4, kDirectly = 8, kVariants = 16 };
 
-// As the program starts: by exec, since a child of fork() has a heap already.
+// Locks as a program that starts: by exec, because a child of fork() already has a heap.
 static int live_is_locked(int variant) {
   if (variant & kEarly) free(malloc(1000));
   const int flags =
@@ -62,10 +62,11 @@ static int live_is_locked(int variant) {
   const long grown = locked_kib() - before;
   dprintf(2, "variant %d: %ld KiB locked before, %ld more for %ld live\n", variant, before, grown,
           live);
-  // What came first is not locked without MCL_CURRENT: up to 2 MiB.
+  // Without MCL_CURRENT earlier memory is not locked: up to 2 MiB.
   const long least = live - live / 8 - 4096, most = live + live / 8 + 4096;
   const bool too_much =
-      before > 20 << 10;  // reserved before the heap could know: it goes back as the heap grows
+      // Reserved before the heap could know of the lock; it is released as the heap grows
+      before > 20 << 10;
   if (too_much && !(variant & kDirectly)) return 1;
   if (too_much ? before + grown > most + (12 << 10) : grown < least || grown > most) return 1;
   for (int i = 0; i < 2000; ++i) free(blocks[i]);
@@ -73,8 +74,8 @@ static int live_is_locked(int variant) {
   malloc_trim(0);
   const long after = locked_kib();
   dprintf(2, "variant %d: %ld KiB at the end\n", variant, after);
-  // The quarantine and the heap's own thread hold blocks at the end of what is mapped; what lies
-  // before stays.
+  // The quarantine and the heap's own thread hold blocks at the end of the mapped memory, so the
+  // memory before them stays.
   const bool holds = getenv("LOAM_HARDEN") != NULL || getenv("LOAM_BACKGROUND_PURGE") != NULL;
   return after > (holds ? 32 << 10 : 12 << 10) ? 1 : 0;
 }
@@ -94,8 +95,7 @@ static int used_within_limit(int early) {
   return got >= 3 * kMib ? 0 : 1;
 }
 
-// Pages that the program locked and gave back without unlocking them go back to the system, and
-// read as zero.
+// Pages that the program locked and gave back without unlocking them are purged, and read as zero.
 static int given_back(int unused) {
   (void)unused;
   enum { kBlocks = 40, kBytes = 300000 };
@@ -120,8 +120,8 @@ static int given_back(int unused) {
   return with - without >= kBlocks * (kBytes >> 10) * 3 / 4 ? 0 : 1;
 }
 
-// All goes on in the child of a fork(), which has no locks, and after munlockall(), which lets the
-// heap reserve no more.
+// The child of a fork(), which has no locks, continues. So does the program after munlockall(),
+// although the heap then still reserves nothing.
 static int goes_on(int unused) {
   (void)unused;
   if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return 77;
@@ -145,7 +145,7 @@ static int goes_on(int unused) {
   return locked_kib() < 4096 ? 0 : 1;
 }
 
-// What the program maps between aligned blocks stays its own, and so does what is in the blocks.
+// Mappings of the program between aligned blocks stay its own, and the blocks keep their contents.
 static int shares_addresses(int unused) {
   (void)unused;
   enum { kBlocks = 30 };
@@ -182,8 +182,8 @@ int main(int argc, char** argv) {
     return variant >= kBudget ? used_within_limit(variant - kBudget) : live_is_locked(variant);
   }
   int skipped = 0;
-  // What a hardened heap knows of its blocks lies in tables of addresses, which count where all
-  // that is there is locked.
+  // A hardened heap keeps its knowledge of blocks in tables of addresses. They count if all present
+  // memory is locked.
   const int variants = getenv("LOAM_HARDEN") != NULL ? kCurrent : kBudget + 2;
   for (int variant = 0; variant < variants; ++variant) {
     if (variant == kVariants) variant = kBudget;

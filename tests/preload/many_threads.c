@@ -1,5 +1,5 @@
-// Ten thousand threads come and go, on the smallest stacks that the system allows, each leaving
-// blocks behind for main to free: memory stays level and nothing is stranded.
+// Ten thousand threads come and go, on the smallest stacks that the system allows. Each leaves
+// blocks for main to free. Memory stays level and nothing is stranded.
 #include <limits.h>
 #include <pthread.h>
 
@@ -26,8 +26,9 @@ static void* body(void* argument) {
 static void run(int threads) {
   pthread_attr_t small;
   pthread_attr_init(&small);
-  // 16 KiB with the GNU C library, of which the thread-local storage of a preloaded library takes a
-  // share. musl allows 2 KiB, which no slow path of a heap fits into.
+  // The smallest stack is 16 KiB with the GNU C library, of which the thread-local storage of a
+  // preloaded library takes a share. musl allows 2 KiB, which is too small for the slow paths of a
+  // heap.
   const size_t least = 16 * 1024;
   const size_t stack = (size_t)PTHREAD_STACK_MIN > least ? (size_t)PTHREAD_STACK_MIN : least;
   CHECK_EQUAL(pthread_attr_setstacksize(&small, stack), 0);

@@ -1,7 +1,7 @@
-// The limit on mappings (vm.max_map_count). First, a load with many holes: how many mappings the
-// heap needs. Then every mapping that the system allows is used up, and the heap goes on: each
-// request is served or null with ENOMEM, contents stay, free works and keeps errno although
-// unmapping may be refused; and when there are mappings again, everything is served.
+// The limit on mappings (vm.max_map_count). First, a load with many holes shows how many mappings
+// the heap needs. Then every mapping that the system allows is used up, and the heap continues.
+// Each request is served or gets null with ENOMEM, contents stay, and free works and keeps errno
+// although unmapping may be refused. When there are mappings again, everything is served.
 #include <sys/mman.h>
 
 #include "check.h"
@@ -48,7 +48,7 @@ static int churn(int steps) {
   return refused;
 }
 
-// Uses up what is left: neighbouring pages of different access can not share a mapping.
+// Uses up the rest of the mappings: neighbouring pages of different access cannot share one.
 static char* use_up(size_t pages) {
   char* const area =
       mmap(NULL, pages * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -69,7 +69,7 @@ int main(void) {
   if (limit > 200000) SKIP("the limit on mappings is too high to be used up quickly");
   const long at_start = count_mappings();
   CHECK_EQUAL(churn(3 * kBlocks), 0);
-  malloc_trim(0);  // Holes in every span.
+  malloc_trim(0);  // Makes holes in every span.
   CHECK_EQUAL(churn(kBlocks), 0);
   const long busy = count_mappings() - at_start;
   dprintf(2, "%ld mappings for %d blocks of up to 300,000 bytes\n", busy, kBlocks);
@@ -83,7 +83,8 @@ int main(void) {
   const size_t pages = (size_t)limit + 4096;
   char* const area = use_up(pages);
   churn(2 * kBlocks);
-  // The middle ones first: where neighbours share a mapping, returning one needs another mapping.
+  // Frees the middle blocks first. If neighbours share a mapping, returning one needs another
+  // mapping.
   for (int i = 1; i < kHuge; i += 2) {
     errno = EDOM;
     CHECK(huge[i][0] == 7);

@@ -1,5 +1,5 @@
-/* What the heap maps bears its name, where the kernel has names for anonymous memory; where it has
- * not, it is asked once. */
+/* The heap's mappings have its name if the kernel has names for anonymous memory. Otherwise the
+ * heap asks only once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

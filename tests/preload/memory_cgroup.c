@@ -1,9 +1,9 @@
 // In a memory cgroup of 64 MiB a program allocates, phase by phase, several times its limit, and
 // survives. Freed memory is used again for other sizes. malloc_trim(0) gives it back, for blocks of
-// many pages in a row and for other users of the limit (here: the program's own mmap). Only the
-// kernel's killer of processes would show that memory was kept.
+// many pages in a row and for other users of the limit (here: the program's own mmap). If the heap
+// kept the memory, the kernel would kill the process.
 //
-// Needs a folder of cgroups that may be written to; version 1 and 2.
+// The test needs a writable folder of cgroups, of version 1 or 2.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ static bool put(const char* file, const char* text) {
   return done;
 }
 
-// A folder for processes, with the limit in the file that its version of cgroups has for it.
+// Makes a folder for processes, and writes the limit to the file of its version of cgroups.
 static bool make_group(const char* parent, const char* limit_file) {
   char limit[32];
   snprintf(limit, sizeof limit, "%d", kLimit);
@@ -41,7 +41,7 @@ static bool find_group(void) {
          make_group("/sys/fs/cgroup", "memory.max");
 }
 
-// Runs `body` in the group; the wait status.
+// Runs `body` in the group, and returns the wait status.
 static int run_in_group(void (*body)(void)) {
   const pid_t child = fork();
   CHECK(child >= 0);
@@ -85,7 +85,7 @@ static void thin(int count, int keep_one_in) {
   }
 }
 
-// Other sizes each time; nothing is asked for but malloc and free.
+// Sizes differ each time. The program calls only malloc and free.
 static void use_again(void) {
   static const size_t kSizes[] = {100, 3000, 50, 200000, 700, 20000, 64};
   for (unsigned round = 0; round < 2 * sizeof kSizes / sizeof *kSizes; ++round) {
@@ -93,8 +93,8 @@ static void use_again(void) {
   }
 }
 
-// Blocks of many pages in a row may not fit what smaller ones left: the program says that it is
-// through.
+// Blocks of many pages in a row may not fit into the memory of smaller ones, so the program trims
+// between the phases.
 static void trim_between(void) {
   static const size_t kSizes[] = {100, 5 << 20, 3000, 40 << 20, 200000, 33 << 20};
   for (unsigned round = 0; round < 2 * sizeof kSizes / sizeof *kSizes; ++round) {
@@ -103,7 +103,8 @@ static void trim_between(void) {
   }
 }
 
-// One block in 512 stays, so no span of them empties; what lies between goes to others.
+// One block in 512 stays, so none of their spans is empty. The memory between them serves other
+// blocks.
 static void give_to_others(void) {
   const int count = fill(100);
   thin(count, 512);

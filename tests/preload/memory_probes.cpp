@@ -1,13 +1,13 @@
-// A profiler attaches to a program that runs, reads the notes of OpenTelemetry's memory probes, and
-// learns of a sample of blocks: the weights add up to what was requested, every sampled block's
-// free is told, and nothing is told before the profiler came and after it went.
+// A profiler attaches to a running program, reads the notes of OpenTelemetry's memory probes, and
+// learns of a sample of blocks. The weights add up to the requested bytes, and every sampled
+// block's free is reported. Nothing is reported before the profiler attaches or after it detaches.
 //
-// The profiler is a child that traces its parent: it raises the notes' semaphores in the parent's
-// memory and has the parent stop where the notes say, as the system does for other profilers. What
-// it finds is in memory that both share.
+// The profiler is a child that traces its parent. It raises the notes' semaphores in the parent's
+// memory, and stops the parent at the notes' addresses, as the system does for other profilers. Its
+// findings are in memory that both share.
 //
-// With arguments: `memory_probes work BLOCKS`, for another profiler: waits for a line on standard
-// input, allocates that many blocks, and prints how many bytes they were.
+// `memory_probes work BLOCKS` is for another profiler. It waits for a line on standard input,
+// allocates that many blocks, and prints their bytes.
 #include <elf.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -107,7 +107,7 @@ T at(const std::string& file, uint64_t offset) {
   return value;
 }
 
-// The probes of a library, at the addresses that its file says.
+// The probes of a library, at the addresses in its file.
 Notes notes_of(const std::string& path) {
   const std::string file = read_file(path);
   const auto head = at<Elf64_Ehdr>(file, 0);
@@ -185,7 +185,7 @@ uint64_t value_of(const Registers& r, const std::string& name) {
 
 enum Command : int { kListen = 1, kGo, kEnd };
 struct Found {
-  std::atomic<Command> command;  // what the profiler shall do when the signal comes
+  std::atomic<Command> command;  // the profiler's task when the signal comes
   std::atomic<bool> attached;
   double weights, sizes, objects;
   uint64_t samples, frees, unknown_frees, live;
@@ -218,7 +218,7 @@ class Profiler {
     }
   }
 
-  // Until the target says that it needs no more, or has ended.
+  // Runs until the target needs no more, or has ended.
   void serve() {
     for (;;) {
       int status = 0;
@@ -245,7 +245,7 @@ class Profiler {
  private:
   off_t place(const Probe& probe) const { return static_cast<off_t>(base_ + probe.place); }
 
-  // "8@%rdi 8@%rsi": the values of an arguments' list.
+  // "8@%rdi 8@%rsi": the values in an argument list.
   static std::vector<uint64_t> values(const Registers& registers, const std::string& arguments) {
     std::vector<uint64_t> result;
     for (size_t begin = 0; begin < arguments.size();) {
@@ -291,7 +291,7 @@ class Profiler {
   std::unordered_set<uint64_t> live_;
 };
 
-// The profiler has done it when this returns: it stops the signal, and lets it go no further.
+// When this returns, the profiler has done its task: it stops the signal and does not deliver it.
 void tell(Found& found, Command command) {
   found.command = command;
   raise(SIGUSR2);
@@ -335,7 +335,7 @@ int main(int argc, char** argv) {
   CHECK(write(ready[1], "x", 1) == 1);
   while (!found.attached) {
     int status = 0;
-    CHECK(waitpid(child, &status, WNOHANG) == 0);  // the profiler failed and said why
+    CHECK(waitpid(child, &status, WNOHANG) == 0);  // the profiler failed and printed the reason
     usleep(1000);
   }
 

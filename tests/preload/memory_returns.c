@@ -25,21 +25,22 @@ static void empty(void) {
   for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
 }
 
-// A program at rest still does a little now and then.
+// A program at rest still makes a few calls.
 static void light_activity(void) {
   const struct timespec span = {0, 10 * 1000000};
   nanosleep(&span, NULL);
   free(opaque(malloc(48)));
 }
 
-// Until no more is resident than `few` above `before`, but not for ever. Returns the tens of ms.
+// Waits until at most `few` KiB above `before` are resident, but not for ever. Returns the tens of
+// ms.
 static int rest_until(long before, long few, int most) {
   int tens_of_ms = 0;
   for (; resident_kib() - before > few && tens_of_ms < most; ++tens_of_ms) light_activity();
   return tens_of_ms;
 }
 
-// Nine blocks in ten go, at random: hardly a span is empty, but most pages are.
+// Frees nine blocks in ten at random: hardly a span is empty, but most pages are.
 static void pages_between_live_blocks_return(void) {
   enum { kLarge = 6000 };
   static void* large[kLarge];
@@ -111,12 +112,12 @@ static void idle_threads_hold_little(void) {
       "%d idle threads: %ld KiB each, stacks and tables included; once they ended %ld KiB in all\n",
       kThreads, idle / kThreads, gone);
   CHECK(idle <= (long)kThreads * kIdleThreadKib);
-  // Their stacks stay with the C library.
+  // The C library keeps their stacks.
   CHECK(gone <= 4 * 1024);
 }
 
 int main(void) {
-  memset(blocks, 1, sizeof blocks);  // the table is not the heap's
+  memset(blocks, 1, sizeof blocks);  // the table is not in the heap
   const long before = resident_kib();
 
   fill();

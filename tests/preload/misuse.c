@@ -1,9 +1,10 @@
-// Misuse ends the process with SIGABRT and one line on standard error that names the address; with
-// LOAM_ON_CORRUPTION=report it is told and the program goes on. Each kind runs in a child.
+// Misuse ends the process with SIGABRT and one line on standard error that names the address. With
+// LOAM_ON_CORRUPTION=report the line is printed and the program continues. Each kind runs in a
+// child.
 //
-// Some kinds are found at once, some when the block leaves the thread's cache (a trim, a full
-// magazine, the thread's end): those call go_home() after the fault. With LOAM_CHECK_FREE=full all
-// are found at once.
+// Some kinds are found at once. Others are found when the block leaves the thread's cache (a trim,
+// a full magazine, the thread's end), so these call go_home() after the fault. With
+// LOAM_CHECK_FREE=full all kinds are found at once.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,7 +14,7 @@
 
 #include "check.h"
 
-// The address that the line must name, written to the parent before the fault is committed.
+// The address that the line must name. It is written to the parent before the fault is committed.
 static int report_to_parent;
 static void announce(const void* address) {
   const uintptr_t value = (uintptr_t)address;
@@ -37,7 +38,7 @@ static void medium_twice(void) { free_twice(5000); }
 static void large_twice(void) { free_twice(200000); }
 static void huge_twice(void) { free_twice((size_t)100 << 20); }
 
-// Other frees of the same class in between: not merely the last block that was cached.
+// Frees other blocks of the class in between, so that the block is not the last cached one.
 static void twice_with_others_between(void) {
   void* blocks[64];
   for (int i = 0; i < 64; ++i) blocks[i] = opaque(malloc(72));
@@ -46,7 +47,7 @@ static void twice_with_others_between(void) {
   free(opaque(blocks[3]));
 }
 
-// The block has left every cache by then.
+// By then the block has left every cache.
 static void twice_after_trim(void) {
   void* const block = opaque(malloc(72));
   void* const neighbour = opaque(malloc(72));
@@ -104,8 +105,8 @@ static void from_mmap(void) {
   announce(mapped);
   free(opaque(mapped));
 }
-#if defined(__GLIBC__)  // what is known of another C library's blocks: nothing
-// A block of the C library's own allocator is freed there; what only points near one is not.
+#if defined(__GLIBC__)  // of blocks of another C library, nothing is known
+// A block of the C library's own allocator is freed there. A pointer near one is not.
 static void* system_block(size_t size) {
   void* const library = dlopen("libc.so.6", RTLD_NOW);
   CHECK(library != NULL);
@@ -224,7 +225,7 @@ static int try_misuse(const Misuse* misuse, bool report) {
     report_to_parent = addresses[1];
     alarm(60);
     misuse->commit();
-    // Reported: the heap must still be in order.
+    // After a report the heap must still be in order.
     for (size_t size = 1; size < 1 << 20; size = size * 2 + 1) free(opaque(malloc(size)));
     _exit(0);
   }

@@ -1,5 +1,5 @@
-// The heap starts no thread of its own, so a single-threaded program stays one: unshare and setns
-// with user namespaces refuse a process that has a second thread.
+// The heap starts no thread of its own, so a single-threaded program stays single-threaded. unshare
+// and setns with user namespaces refuse a process that has a second thread.
 #include <dirent.h>
 
 #include "check.h"

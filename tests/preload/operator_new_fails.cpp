@@ -1,5 +1,5 @@
-// A failing operator new calls the new_handler until it gives up, throws bad_alloc, and the nothrow
-// forms return null; the heap goes on afterwards.
+// A failing operator new calls the new_handler until that gives up, and throws bad_alloc. The
+// nothrow forms return null. The heap continues afterwards.
 #include <new>
 
 #include "check.h"
@@ -46,7 +46,7 @@ void check_nothrow(Allocate allocate) {
   std::set_new_handler(give_up_on_third_call);
   CHECK(allocate() == nullptr);
   CHECK_EQUAL(handler_calls, 3);
-  // The nothrow form swallows what the handler throws.
+  // The nothrow form catches the exception of the handler.
   handler_calls = 0;
   std::set_new_handler(throw_at_once);
   CHECK(allocate() == nullptr);

@@ -1,4 +1,4 @@
-// The override took: each function of the family, as this program sees it, lives in libloam.
+// The override works: each function of the family that this program sees is in libloam.
 #include <dlfcn.h>
 
 #include "check.h"
@@ -61,7 +61,7 @@ int main(void) {
   }
   CHECK_EQUAL(missing, 0);
 
-  // What the compiler bound at link time must agree with what dlsym finds.
+  // The functions that the compiler bound at link time must be those that dlsym finds.
   Dl_info info = {0};
   CHECK(dladdr((void*)(uintptr_t)&malloc, &info) != 0);
   CHECK(strstr(info.dli_fname, "libloam") != NULL);

@@ -163,7 +163,7 @@ int main() {
 #else
   constexpr Pair single = kForSingle, array = kForArray;
 #endif
-  // What a program's own form throws, the nothrow forms make null of.
+  // If a program's own form throws, the nothrow forms return null.
   refused(single, [] { return ::operator new(8, std::nothrow); });
   refused(array, [] { return ::operator new[](8, std::nothrow); });
   refused(kForAligned, [] { return ::operator new(64, kTo, std::nothrow); });

@@ -1,7 +1,7 @@
-// Memory that one phase of a program freed serves the next, which uses another size: nine blocks in
-// ten go, at random, and blocks of another size move into the holes. Resident memory stays near
-// live memory. A heap in which free slots serve their own size only would end at more than twice as
-// much.
+// Memory that one phase of a program freed serves the next phase, which uses another size. Nine
+// blocks in ten are freed at random, and blocks of another size fill the holes. Resident memory
+// stays near live memory. With a heap in which free slots serve only their own size, it would end
+// at more than twice as much.
 #include "check.h"
 
 enum { kLiveBytes = 32 << 20, kLeast = 16, kMost = kLiveBytes / kLeast };
@@ -59,7 +59,8 @@ int main(void) {
     if (resident > peak) peak = resident;
     thin(count / 10);
   }
-  // Rounding to classes and slack in spans are in this; the phases themselves may cost little more.
+  // The limit includes rounding to classes and slack in spans. The phases themselves may cost
+  // little more.
   CHECK(peak * 1024 <= (long)kLiveBytes * 17 / 10);
   thin(0);
   malloc_trim(0);

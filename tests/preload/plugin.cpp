@@ -1,5 +1,5 @@
-// Loaded and unloaded over and over by dl_loop: it allocates in its constructor, in its destructor
-// and for a thread-local object, whose destructor runs when the thread ends.
+// dl_loop loads and unloads this again and again. It allocates in its constructor, in its
+// destructor and for a thread-local object, whose destructor runs when the thread ends.
 #include <cstdlib>
 #include <string>
 #include <vector>

@@ -10,7 +10,8 @@ int main(void) {
   for (int from = 0; from < kCount; ++from) {
     for (int to = 0; to < kCount; ++to) {
       const size_t common = kSizes[from] < kSizes[to] ? kSizes[from] : kSizes[to];
-      // The largest blocks are checked at their ends: the middle of 9 MiB says nothing new.
+      // The largest blocks are checked only at their ends, because the middle of 9 MiB shows
+      // nothing new.
       const size_t edge = common < 5000 ? common : 5000;
       unsigned char* block = opaque(malloc(kSizes[from]));
       CHECK(block != NULL);
@@ -37,7 +38,7 @@ int main(void) {
     }
   }
 
-  // A vector that grows by a half and shrinks again, with a second one in its way.
+  // A vector that grows by a half and shrinks again, beside a second one that is in its way.
   for (int round = 0; round < 20; ++round) {
     size_t size = 8;
     unsigned char* grown = opaque(malloc(size));

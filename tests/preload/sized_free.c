@@ -27,7 +27,7 @@ int main(void) {
       free_aligned_sized_function(block, alignment, alignment * 2);
     }
   }
-  // Had nothing come back, the loops above would have kept gigabytes.
+  // If nothing had been freed, the loops above would have kept gigabytes.
   CHECK(resident_kib() < 256 * 1024);
   return 0;
 }

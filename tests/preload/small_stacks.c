@@ -1,6 +1,7 @@
-// Every call of the heap gets by with a small stack, as glibc's do (mallinfo2() took 25 KB,
-// malloc_info() 57): a program with many threads gives each PTHREAD_STACK_MIN. Each call runs on a
-// painted stack, which shows how deep it went; then threads with the least stack make all of them.
+// Every call of the heap needs only a small stack, as glibc's do (mallinfo2() took 25 KB,
+// malloc_info() 57). A program with many threads gives each only PTHREAD_STACK_MIN. Each call runs
+// on a painted stack, which shows how deep it went. Then threads with the least stack make all
+// calls.
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -15,10 +16,11 @@
 
 enum {
   kStack = 256 << 10,
-  // What a call may take, in bytes. glibc's malloc_info() takes 6.3 KB, its malloc_stats() 10.
+  // The most that a call may take, in bytes. glibc's malloc_info() takes 6.3 KB, its malloc_stats()
+  // 10.
   kCall = 9 << 8,   // 2.25 KB
-  kTable = 7 << 9,  // those that fill a table of counters: 3.5 KB
-  kText = 9 << 9,   // those that write text: 4.5 KB
+  kTable = 7 << 9,  // calls that fill a table of counters: 3.5 KB
+  kText = 9 << 9,   // calls that write text: 4.5 KB
 };
 
 static void* kept[3000];
@@ -134,7 +136,7 @@ static void forks(void) {
   const pid_t child = fork();
   if (child == 0) _exit(0);
 }
-// Only where LOAM_ON_CORRUPTION=report lets the program go on.
+// Only for LOAM_ON_CORRUPTION=report, with which the program continues.
 static void wild(void) {
   if (getenv("LOAM_ON_CORRUPTION") == NULL) return;
   char* p = malloc(100);

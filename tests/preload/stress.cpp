@@ -1,5 +1,5 @@
-// Threads allocate, reallocate, hand over and free at random; every block is verified before it
-// goes, so overlap, loss and corruption show. Argument: seconds per phase (default 2).
+// Threads allocate, reallocate, hand over and free at random. Every block is verified before its
+// free, so overlap, loss and corruption show. Argument: seconds per phase (default 2).
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -16,8 +16,8 @@ struct Block {
   std::uint64_t seed = 0;
 };
 
-// Verifying every byte of large blocks would leave no time for anything else: both ends are enough
-// to notice an overlap.
+// Verifying every byte of large blocks would take all the time. Both ends are enough to notice an
+// overlap.
 constexpr std::size_t kEdge = 192;
 
 void write_edges(const Block& block) {
@@ -86,7 +86,7 @@ void release(Block& block) {
   block = Block{};
 }
 
-// Where threads leave blocks for one another.
+// The places where threads leave blocks for other threads.
 constexpr std::size_t kExchangeSlots = 512;
 Block exchange[kExchangeSlots];
 std::mutex exchange_locks[kExchangeSlots];
@@ -118,7 +118,7 @@ void work(std::uint64_t seed, const std::atomic<bool>& stop) {
 int main(int argc, char** argv) {
   const int seconds = argc > 1 ? atoi(argv[1]) : 2;
   CHECK(seconds > 0);
-  // More threads than cores, so that they are preempted in the middle of things.
+  // More threads than cores, so that threads are preempted in the middle of operations.
   for (const unsigned threads : {1u, 2u, 8u}) {
     std::atomic<bool> stop{false};
     std::vector<std::thread> workers;

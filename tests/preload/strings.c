@@ -1,4 +1,4 @@
-// What libc allocates on our behalf comes from the same heap and can be given to free: strdup,
+// Memory that libc allocates for us comes from the same heap and can be given to free: strdup,
 // asprintf, getline, open_memstream, realpath, getcwd, scandir, regcomp, qsort's buffer.
 #include <dirent.h>
 #include <regex.h>

@@ -1,6 +1,6 @@
-// rpmalloc#374 and its kin: blocks of the C library's own allocator (of a library bound past the
-// heap, or made before it was there) reach free(), realloc(), malloc_usable_size() in any thread,
-// and go back to that allocator.
+// rpmalloc#374 and similar issues: blocks of the C library's own allocator reach free(), realloc()
+// and malloc_usable_size() in any thread, and return to that allocator. They come from a library
+// that is bound past the heap, or were made before the heap was loaded.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -20,7 +20,7 @@ static const size_t kSizes[] = {0,    1,     24,     25,     100,     1000,   10
                                 5000, 70000, 135000, 200000, 1000001, 3000000};
 enum { kCount = sizeof kSizes / sizeof kSizes[0] };
 
-// One of each size, beside others, filled.
+// Makes one block of each size, beside other blocks, and fills it.
 static void make(void** blocks, size_t alignment) {
   for (int i = 0; i < kCount; ++i) {
     blocks[i] = alignment == 0 ? their_malloc(kSizes[i]) : their_memalign(alignment, kSizes[i]);
@@ -51,7 +51,7 @@ static void round_trip(void) {
     make(blocks, alignment);
     give(blocks);
   }
-  // Its own free lists are in order.
+  // The C library's own free lists are in order.
   for (int i = 0; i < 1000; ++i) their_free(their_malloc((size_t)i * 37));
 }
 
@@ -73,7 +73,7 @@ int main(void) {
   for (int i = 0; i < 4; ++i)
     CHECK_EQUAL(pthread_create(&threads[i], NULL, in_a_thread, of_thread[i]), 0);
   for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
-  for (int i = 0; i < 4; ++i) give(of_thread[i]);  // of arenas that no thread has any more
+  for (int i = 0; i < 4; ++i) give(of_thread[i]);  // of arenas that no thread uses any more
   for (int i = 0; i < 20000; ++i) free(opaque(their_malloc((size_t)i % 3000)));
   return 0;
 }

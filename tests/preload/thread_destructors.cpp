@@ -1,5 +1,5 @@
-// Thread-local destructors and pthread key destructors may allocate and free, however late they
-// run: also in the last round of key destructors, after the heap's own per-thread state has gone.
+// Thread-local destructors and pthread key destructors may allocate and free at any time, even in
+// the last round of key destructors, when the heap's own per-thread state no longer exists.
 #include <pthread.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ struct KeyValue {
   int rounds_left;
 };
 
-// Puts its key back until the system stops asking (PTHREAD_DESTRUCTOR_ITERATIONS rounds).
+// Sets its key again until the system stops calling it (PTHREAD_DESTRUCTOR_ITERATIONS rounds).
 void destroy_key(void* argument) {
   auto* const value = static_cast<KeyValue*>(argument);
   key_destructions.fetch_add(1, std::memory_order_relaxed);
@@ -57,7 +57,7 @@ void thread_body() {
   for (int i = 0; i < 1000; ++i) free(opaque(malloc(static_cast<std::size_t>(i))));
 }
 
-// A thread that never allocates itself: its destructor makes the first request.
+// A thread that never allocates itself. Its destructor makes the first request.
 void silent_body() {
   static thread_local struct Silent {
     bool armed = false;

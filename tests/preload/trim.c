@@ -1,5 +1,5 @@
-// After a big free, malloc_trim gives the memory back: resident size falls to nearly where it
-// started, although blocks that are still live lie scattered between the freed ones.
+// After large frees, malloc_trim gives the memory back. Resident size falls to nearly the start,
+// although live blocks are scattered between the freed ones.
 #include "check.h"
 
 enum { kBlocks = 400000, kSize = 500, kKeepEvery = 20000 };
@@ -23,7 +23,7 @@ int main(void) {
   CHECK(after - before < 8 * 1024);
   for (int i = 0; i < kBlocks; i += kKeepEvery) free(blocks[i]);
 
-  // And what was given back can be used again.
+  // The purged memory can be used again.
   for (int i = 0; i < kBlocks; ++i) {
     blocks[i] = malloc(kSize);
     CHECK(blocks[i] != NULL);

@@ -18,7 +18,7 @@ int main(void) {
   static Block blocks[kBlocks];
   uint64_t seed = 1;
   for (int i = 0; i < kBlocks; ++i) {
-    // Sizes spread over the powers of two, so that every class is met: 1 B to 256 KiB.
+    // Sizes spread over the powers of two, so that every class occurs: 1 B to 256 KiB.
     const unsigned shift = (unsigned)(next_random(&seed) % 18);
     const size_t size = (next_random(&seed) & (((size_t)2 << shift) - 1)) + 1;
     const size_t wanted = size > 32768 && i % 20 != 0 ? size % 32768 + 1 : size;

@@ -1,4 +1,4 @@
-// A request for nothing gives a pointer that is unique and can be freed, from every entry point.
+// A request for zero bytes gives a pointer that is unique and can be freed, from every entry point.
 #include "check.h"
 
 static int by_address(const void* left, const void* right) {
@@ -34,7 +34,7 @@ int main(void) {
   for (size_t i = 1; i < count; ++i) CHECK(blocks[i - 1] != blocks[i]);
   for (size_t i = 0; i < count; ++i) free(blocks[i]);
 
-  // realloc to nothing frees and returns null, as glibc's does; programs on Linux rely on both.
+  // realloc to zero bytes frees and returns null, as glibc's does; programs on Linux rely on both.
   for (int round = 0; round < 100000; ++round) {
     void* const block = opaque(malloc(5000));
     CHECK(block != NULL);

@@ -10,8 +10,8 @@ SOURCE = Path(__file__).resolve().parent / "inputs" / "translation_unit.cpp"
 
 
 def build(side: Side, folder: Path) -> tuple[Path, str]:
-    """Both sides work in a folder of the same depth and pass the same names, so that nothing but
-    malloc can make the outputs differ."""
+    """Both sides work in a folder of the same depth and pass the same names, so that only malloc
+    can make the outputs differ."""
     work = folder / side.name.replace(" ", "-")
     work.mkdir()
     shutil.copy(SOURCE, work / "unit.cpp")
@@ -19,7 +19,7 @@ def build(side: Side, folder: Path) -> tuple[Path, str]:
     run(side, ["g++", *options, "-E", "unit.cpp", "-o", "unit.ii"], folder=work, timeout=300)
     compiled = run(side, ["g++", *options, "-O1", "-c", "unit.cpp", "-o", "unit.o"], folder=work,
                    timeout=900)
-    # The driver, the compiler proper and the assembler, at least.
+    # At least the driver, the compiler proper and the assembler.
     if compiled.processes < 3:
         raise Failure(f"{side.name}: g++ started {compiled.processes} processes, not 3 or more")
     run(side, ["g++", "unit.o", "-o", "unit"], folder=work, timeout=300)

@@ -10,7 +10,7 @@ MEGABYTES = 24
 
 
 def write_input(path: Path) -> None:
-    """Text-like: words by a skewed distribution, with stretches of noise and of zeros."""
+    """Data like text: words by a skewed distribution, with stretches of noise and of zeros."""
     generator = random.Random(11)
     words = [bytes(generator.choices(b"abcdefghijklmnopqrstuvwxyz", k=generator.randint(2, 11)))
              for _ in range(20000)]
@@ -42,7 +42,7 @@ def round_trip(system: Side, loam: Side, folder: Path, command: list[str], suffi
 
 
 def xz(system: Side, loam: Side, folder: Path) -> str:
-    # Blocks of 4 MiB, so that two threads really share the work.
+    # Blocks of 4 MiB, so that the two threads really share the work.
     return round_trip(system, loam, folder, ["xz", "-T2", "-1", "--block-size=4MiB"], ".xz")
 
 

@@ -33,7 +33,7 @@ def sqlite(system: Side, loam: Side, folder: Path) -> str:
 # --- redis ---------------------------------------------------------------------------------------
 
 class Client:
-    """Just enough of the protocol: send commands, read replies."""
+    """The part of the protocol that the test needs: sends commands, reads replies."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -98,7 +98,7 @@ def fill(client: Client) -> None:
             ("DEL", f"string:{key}"),
             ("LTRIM", f"list:{key % 300}", 0, 400),
         ][kind])
-    for begin in range(0, len(commands), 500):  # Pipelined, so that 60,000 round trips are not.
+    for begin in range(0, len(commands), 500):  # Pipelined, to avoid 60,000 round trips.
         batch = commands[begin:begin + 500]
         for command in batch:
             client.send(*command)
@@ -107,15 +107,17 @@ def fill(client: Client) -> None:
 
 
 def work_on(side: Side, folder: Path) -> str:
-    """The digest of the contents, which must stay the same through everything that follows."""
+    """The digest of the contents, which must stay the same in all later steps."""
     work = folder / side.name.replace(" ", "-")
     work.mkdir()
-    # Debian's redis-server and redis-check-rdb are one binary that goes by the name it is called by.
+    # Debian's redis-server and redis-check-rdb are one binary, which behaves by the name that
+    # starts it.
     binary = shutil.which("redis-server")
     if binary is None:
         (work / "redis-server").symlink_to(shutil.which("redis-check-rdb") or "/usr/bin/redis-check-rdb")
         binary = str(work / "redis-server")
-    # A socket in the folder: a port that is free now may be another's by the time that the server asks for it.
+    # The socket is in the folder, because another program may take a free port before the server
+    # does.
     path = work / "socket"
     command = [binary, "--port", 0, "--unixsocket", path, "--save", "", "--appendonly", "no",
                "--enable-debug-command", "yes", "--io-threads", "2", "--dir", work]
@@ -136,7 +138,7 @@ def work_on(side: Side, folder: Path) -> str:
         client.ask("SELECT", 1)
         if int(client.ask("DBSIZE")) < 1000:
             raise Failure("redis-benchmark left no keys")
-        client.ask("BGSAVE")  # A forked child writes while the parent changes what it shares.
+        client.ask("BGSAVE")  # A forked child writes while the parent changes shared memory.
         client.ask("FLUSHDB")
         client.ask("SELECT", 0)
         wait_for_save(client)

@@ -1,5 +1,5 @@
-"""What the cases share: running a program on the system's malloc and on Loam, with a limit, and the
-proof that Loam really served it.
+"""The common part of the cases: runs a program on the system's malloc and on Loam, with a limit,
+and proves that Loam really served it.
 
 The proof is the dynamic linker's own log (LD_DEBUG=files,bindings): in every process that the
 command started, libloam.so was loaded and every `malloc` that was bound was bound to it.
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Failure(Exception):
-    """The behaviour under test did not show; the message says where and what."""
+    """The tested behaviour did not occur. The message says where and what."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def system_side() -> Side:
 
 
 def loam_side(library: Path, tool: Path | None) -> Side:
-    """`loam run`, or a bare preload until there is a tool."""
+    """`loam run`, or a bare preload if the tool is not built."""
     if not library.is_file():
         raise Failure(f"{library} does not exist; run 'make build'")
     if tool is not None and tool.exists():
@@ -74,7 +74,8 @@ def check_log(text: str, where: str, expect_loam: bool) -> list[str]:
                 raise Failure(f"{where}: {match.group(1)} runs {'with' if loaded else 'without'} "
                               "libloam.so")
             loaded = False
-        # A program that takes malloc's address has an entry of its own for it, which leads on.
+        # A program that takes malloc's address has an entry of its own for it, which refers to the
+        # real one.
         elif ((match := MALLOC.search(line)) and ".so" in match.group(2)
               and ("libloam" in match.group(2)) != expect_loam):
             raise Failure(f"{where}: {match.group(1)} takes malloc from {match.group(2)}")
@@ -96,7 +97,7 @@ def check_logs(folder: Path, side: Side, program: str) -> int:
 # --- Running -------------------------------------------------------------------------------------
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """The command and whatever it started: it leads its own session."""
+    """Kills the command and its children: it leads its own session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -107,7 +108,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 def start(side: Side, command: list[str | Path], *, folder: Path, logs: Path,
           environment: dict[str, str] | None = None, stdin: Path | None = None,
           stdout: Path, stderr: Path) -> subprocess.Popen[bytes]:
-    """`env` sits between, so that the log covers the command and not `loam run` itself."""
+    """`env` is between them, so that the log covers the command and not `loam run` itself."""
     words = [*side.prefix, "env", "LD_DEBUG=files,bindings", f"LD_DEBUG_OUTPUT={logs / 'linker'}",
              *(f"{key}={value}" for key, value in (environment or {}).items()),
              *map(str, command)]
@@ -154,7 +155,7 @@ def describe(status: int) -> str:
 @contextmanager
 def server(side: Side, command: list[str | Path], *, folder: Path, program: str,
            environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs beside the test and is ended by it; its log is checked at the end."""
+    """A program that runs beside the test until the test ends it. Its log is checked at the end."""
     with tempfile.TemporaryDirectory(prefix="loam-log-") as temporary:
         logs = Path(temporary)
         output = folder / f"{program}.log"

@@ -1,4 +1,4 @@
-"""python3 runs a part of its own standard test suite, its object allocator switched off."""
+"""python3 runs a part of its own standard test suite, with its object allocator switched off."""
 from __future__ import annotations
 
 import re
@@ -6,19 +6,20 @@ from pathlib import Path
 
 from harness import Failure, Side, expect_equal, run
 
-# Containers, text, numbers, compression, a parser in C, threads, fork: what allocates.
+# Tests that allocate: containers, text, numbers, compression, a parser in C, threads, fork.
 MODULES = ["test_json", "test_dict", "test_list", "test_set", "test_deque", "test_re", "test_bytes",
            "test_long", "test_gc", "test_heapq", "test_zlib", "test_xml_etree", "test_threading",
            "test_fork1"]
 
-# These give their threads two seconds to come together, which a busy machine may not have with any malloc.
+# These tests give their threads two seconds to meet. On a busy machine that may be too short with
+# any malloc.
 TIMED = ["BarrierTests"]
 
 RESULT = re.compile(r"^(\S+ \([\w.]+\)).* \.\.\. (ok|skipped|FAIL|ERROR|expected failure)\b", re.M)
 
 
 def results(side: Side, folder: Path) -> list[str]:
-    """One line a test, in the order of their names: the order of running is Python's affair."""
+    """One line for each test, sorted by name, because Python chooses the order of running."""
     work = folder / side.name.replace(" ", "-")
     work.mkdir()
     left_out = [word for name in TIMED for word in ("-i", f"test.test_threading.{name}.*")]

@@ -46,8 +46,8 @@ def write_history(path: Path) -> None:
 
 
 def work_on(side: Side, folder: Path, history: Path) -> str:
-    """Everything that is compared, as text. Pack files are not: with threads, which delta is found
-    first is a matter of luck."""
+    """All compared results, as text. Pack files are not compared: with threads, chance decides
+    which delta is found first."""
     work = folder / side.name.replace(" ", "-")
     work.mkdir()
     environment = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",

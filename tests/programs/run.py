@@ -5,8 +5,8 @@
     tests/programs/run.py --list
 
 Cases run the same work twice, once on the system's malloc and once under `loam run` (a bare
-LD_PRELOAD while there is no tool), prove that the second run was really served by libloam.so, and
-compare everything that comes out. Exit status: 0 equal, 1 not, 2 bad usage.
+LD_PRELOAD if the tool is not built). They prove that libloam.so really served the second run, and
+compare all results. Exit status: 0 equal, 1 not, 2 bad usage.
 """
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The harness checked: a program that Loam does not serve, one that fails, one that hangs, and
-outputs that differ must each be noticed."""
+"""Tests the harness: it must notice a program that Loam does not serve, one that fails, one that
+hangs, and outputs that differ."""
 from __future__ import annotations
 
 import dataclasses
@@ -22,7 +22,7 @@ def expect_failure(what: str, words: str, action: Callable[[], object]) -> None:
 
 
 def self_test(system: Side, loam: Side, folder: Path) -> str:
-    # Claims to be Loam, and is the system.
+    # This side claims to be Loam, and is the system.
     impostor = dataclasses.replace(system, is_loam=True)
     stray = dataclasses.replace(loam, is_loam=False)
     expect_failure("a run without the preload", r"without libloam|malloc from \S*/libc\.so",

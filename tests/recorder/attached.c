@@ -5,7 +5,7 @@
 //   fork     a child that allocates, and ends
 //   quit     ends, after threads have ended and others have begun
 //
-// "idle" as an argument: no thread allocates, and nothing is called between the commands.
+// With the argument "idle" no thread allocates, and nothing is called between the commands.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -62,7 +62,7 @@ int main(int count, char** arguments) {
   say("ready\n");
   char line[32];
   int next = 0;
-  // Not stdio, which would allocate.
+  // Uses no stdio, which would allocate.
   for (ssize_t got; (got = read(0, line, sizeof line - 1)) > 0;) {
     line[got] = 0;
     if (strncmp(line, "work", 4) == 0) {

@@ -1,5 +1,5 @@
-// An allocator that a signal handler may call at any moment: it hands out memory that it never
-// takes back.
+// An allocator that a signal handler may call at any moment. It never reuses memory that it has
+// handed out.
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // Functions that allocate where stacks are hard to follow: in a child of fork(), after exec(), in a
-// library that is loaded late and unloaded, in a signal handler, in fifty threads. Each asks for so
-// many bytes at once that every block's stack is recorded.
+// library that is loaded late and unloaded, in a signal handler, in fifty threads. Each block is so
+// large that its stack is recorded.
 //
 //   callers LIBRARY        the library is this file again, built with -DIN_LIBRARY
 #define _GNU_SOURCE
@@ -15,8 +15,8 @@
 
 enum { kTimes = 20, kBytes = 100000, kThreads = 50 };
 
-// No call in here is the last thing that its function does: that would be a jump. Each asks for
-// other bytes, or the compiler would make one function of all.
+// No call here is the last action of its function, because it would then be a jump. Each requests
+// another size; otherwise the compiler would merge the functions.
 #define CALLER(name, more)                             \
   __attribute__((noinline, noclone)) void name(void) { \
     for (volatile int i = 0; i < kTimes; ++i) {        \
@@ -65,7 +65,7 @@ int main(int count, char** arguments) {
   *(void**)&work = dlsym(library, "in_library");
   CHECK(work != NULL);
   work();
-  // More than a ring holds: when these are written, those of the library have been read.
+  // More events than a ring holds. When these are written, those of the library have been read.
   for (int i = 0; i < 60; ++i) fills_the_ring();
   CHECK(dlclose(library) == 0);
 

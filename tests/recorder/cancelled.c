@@ -1,4 +1,4 @@
-// Threads that are cancelled while they allocate: no call of the recorder's may be the point where
+// Threads that are cancelled while they allocate. No call of the recorder may be the point at which
 // they end.
 #include <pthread.h>
 #include <stdatomic.h>

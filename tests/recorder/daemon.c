@@ -1,4 +1,4 @@
-// A daemon: its starter ends first, and it closes every file.
+// A daemon: its parent ends first, and it closes every file.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Records a program with libloam-record.so, drains its rings as `loam record` does, and holds what it reads against
-what the program says that it did.
+"""Records a program with libloam-record.so, drains its rings as `loam record` does, and compares the events with the
+program's own statements.
 
     drain.py --recorder FILE [--behind FILE] [--drop] [--slow SECONDS] [--die-after SECONDS] [--no-room BYTES]
              [--code N] [--quiet] -- PROGRAM...
 
-A program says on standard output, one a line:
+A program prints on standard output, one a line:
     expect size BYTES allocated N freed N    blocks of exactly that size, in all of its processes
     expect family NAME allocated N           the same by family
     expect processes N
     expect threads N                         in all of its processes
     expect shared|apart|own SIZE             whether allocations of exactly that size share stamps: most do, few do, none does
     expect mapped|unmapped|trims SIZE N      events of that size, in all of its processes
-Whatever it does, no free may come before its allocation, and none may be unknown, but for blocks of the parent in
-a child that forked.
+In every program, no free may come before its allocation, and no free may be of an unknown block. In a child that
+forked, blocks of the parent are excepted.
 
 Exit status: 0 as expected, 1 not.
 """
@@ -93,7 +93,7 @@ class Image:
         return (self.control() or {"how": 0})["how"] == 2
 
     def heads(self, count: int) -> list[tuple[int, int, int, int]]:
-        # The head of the thread whose events may share stamps comes before all others (native/recorder/lease.h).
+        # The head of the thread whose events may share stamps precedes all other heads (native/recorder/lease.h).
         holder = struct.unpack("<I", os.pread(self.file, 4, LEASE))[0] - 1
         first = os.pread(self.file, SLOT, CONTROL + holder * SLOT) if 0 <= holder < count else b""
         raw = bytearray(os.pread(self.file, count * SLOT, CONTROL))
@@ -166,12 +166,12 @@ class Image:
         """One event of a block at that address: (is_begin, size, stamp, thread).
 
         The processor reads its counter some tens of nanoseconds early, so events of two threads may come in the wrong
-        order. What does not fit waits, and so does all that its thread does with the address after it.
+        order. An event that does not fit waits, and so do all later events of its thread with that address.
         """
         waiting = self.waiting.get(address)
         if waiting is None:
             if not event[0] and address not in self.live and self.is_fork:
-                return  # a block of the parent's
+                return  # a block of the parent process
             if event[0] != (address in self.live):
                 self.apply(address, event)
                 return
@@ -268,7 +268,7 @@ class Session:
             image.drain(is_last)
 
     def is_named(self) -> bool:
-        """Whether a process that has no file yet belongs to the recording: its environment says so."""
+        """Whether a process without a file yet belongs to the recording. Its environment tells."""
         named = f"LOAM_RECORD={self.folder}".encode()
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -281,7 +281,8 @@ class Session:
     def is_all_gone(self) -> bool:
         controls = [image.control() for image in self.images.values()]
         return (all(is_gone(control["pid"], control["start"]) for control in controls if control)
-                # Twice: a process that forks and ends while the list is read leaves a child that is not in it.
+                # Reads the list twice: a process that forks and ends during the reading leaves a child that is not in
+                # it.
                 and not self.is_named() and not self.is_named())
 
 
@@ -354,7 +355,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="loam-drain-", dir="/dev/shm"))
     session = Session(folder, options.drop)
     if options.die_after is not None:
-        # A drainer that is gone: a process of its own that ends.
+        # Stands for a drainer that has ended: a process of its own that ends.
         dead = subprocess.Popen(["sleep", str(options.die_after)])
         os.pwrite(session.file, struct.pack("<IQ", dead.pid, start_ticks(dead.pid)), 12)
         os.pwrite(session.file, struct.pack("<IIQ", VERSION, dead.pid, start_ticks(dead.pid)), 8)

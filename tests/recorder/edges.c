@@ -7,7 +7,7 @@
 #include "program.h"
 
 int main(void) {
-  // Half of its pages are touched.
+  // Half of the block's pages are touched.
   const size_t large = 64 * 4096;
   expect_size(large, 1, 1);
   char* pages = aligned_alloc(4096, large);
@@ -23,7 +23,7 @@ int main(void) {
   CHECK(block != NULL && memcmp(block, "\0\0\0", 3) == 0);
   free(block);
 
-  // A resize that fails leaves the block alone; one to nothing frees it.
+  // A resize that fails does not change the block. A resize to zero bytes frees it.
   expect_size(102, 2, 2);
   block = malloc(102);
   CHECK(realloc(block, PTRDIFF_MAX) == NULL && errno == ENOMEM);
@@ -53,12 +53,12 @@ int main(void) {
   CHECK(posix_memalign(&block, 3, 107) == EINVAL);
   expect_size(107, 1, 0);
 
-  // Failures are written, as allocations at no address.
+  // Failures are recorded as allocations at no address.
   CHECK(malloc(PTRDIFF_MAX) == NULL && calloc(SIZE_MAX, SIZE_MAX) == NULL);
   expect_size(SIZE_MAX, 1, 0);
   expect_size(PTRDIFF_MAX, 1, 0);
 
-  // More than 32 bits of size: address space alone.
+  // A size of more than 32 bits: only address space.
   const size_t huge = ((size_t)5 << 30) + 3;
   block = malloc(huge);
   const unsigned long given = block != NULL;

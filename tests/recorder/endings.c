@@ -1,4 +1,4 @@
-// Ways to end: what was allocated before is there. endings abort|kill|_exit|thread|segv
+// Ways to end. Earlier allocations must be in the recording. endings abort|kill|_exit|thread|segv
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>

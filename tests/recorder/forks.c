@@ -1,4 +1,4 @@
-// Children of every kind: fork, vfork, spawn, a fork by system call, a child's child, a process
+// Children of every kind: fork, vfork, spawn, a fork by system call, a child's child, and a process
 // that forks in a thread.
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -55,7 +55,7 @@ int main(int count, char** arguments) {
     const pid_t grandchild = fork();
     if (grandchild == 0) {
       work(203);
-      // Its first event in a thread that is new.
+      // The child's first event is in a new thread.
       _exit(0);
     }
     wait_for(grandchild);
@@ -67,7 +67,7 @@ int main(int count, char** arguments) {
   wait_for(child);
   free(inherited);
 
-  // Past the C library, so no handler of fork runs.
+  // A fork without the C library, so no handler of fork runs.
   child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
   if (child == 0) {
     work(204);
@@ -92,7 +92,7 @@ int main(int count, char** arguments) {
   CHECK(pthread_create(&thread, NULL, fork_in_thread, NULL) == 0);
   CHECK(pthread_join(thread, NULL) == 0);
 
-  // The child frees a block that only its parent's ring knows.
+  // The child frees a block that is only in its parent's ring.
   printf("expect size 200 allocated 1 freed 1\n");
   expect_size(201, 200, 200);
   expect_size(202, 200, 200);

@@ -1,4 +1,4 @@
-// Signal handlers that allocate at any moment, over an allocator that allows it (bump.c): they
+// Signal handlers that allocate at any moment, over an allocator that allows it (bump.c). They
 // interrupt the recorder while it writes. `jump`: the handler leaves by siglongjmp. `fork`: it
 // forks. `stack`: it has a stack of its own.
 #define _GNU_SOURCE
@@ -27,7 +27,7 @@ static void handle(int number) {
     if (child == 0) {
       free(malloc(903));
       if (interrupted % 32 == 0) _exit(0);
-      return;  // goes on with what the signal interrupted
+      return;  // continues the interrupted code
     }
   }
   if (may_jump && interrupted % 2 == 0) {
@@ -61,14 +61,14 @@ int main(int count, char** arguments) {
   }
   may_jump = 0;
   if (getpid() != self) {
-    // A child of the handler went on here.
+    // A child that the handler made continued here.
     for (int i = 0; i < 10; ++i) free(malloc(904));
     _exit(0);
   }
   setitimer(ITIMER_REAL, &never, NULL);
   while (wait(NULL) > 0) {
   }
-  // Afterwards all is as before.
+  // Afterwards everything works as before.
   for (int i = 0; i < 1000; ++i) free(malloc(905));
   expect_size(905, 1000, 1000);
   expect_size(901, interrupted, interrupted);

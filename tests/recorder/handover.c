@@ -1,5 +1,5 @@
-// Threads hand blocks over through mailboxes: nearly every block is freed by a thread that did not
-// allocate it, and its place is soon given to another. handover THREADS BLOCKS_A_THREAD
+// Threads hand blocks over through mailboxes. Nearly every block is freed by a thread that did not
+// allocate it, and its address is soon used again. handover THREADS BLOCKS_A_THREAD
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>

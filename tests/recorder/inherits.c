@@ -1,5 +1,5 @@
-// A program that forks with live blocks: the child frees most of what it inherited, and goes on
-// with a heap of its own.
+// A program that forks with live blocks. The child frees most of the inherited blocks, and
+// continues with a heap of its own.
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ static void* filled(size_t bytes) {
   return block;
 }
 
-// inherits [MILLISECONDS]: rests so long after each step.
+// inherits [MILLISECONDS]: pauses this long after each step.
 int main(int argc, char** argv) {
   const unsigned rest = argc > 1 ? (unsigned)atoi(argv[1]) * 1000u : 0;
   static void* blocks[kBlocks];
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   CHECK(child >= 0);
   if (child == 0) {
     usleep(rest);
-    // The last ones go first, so that the heap's end goes back.
+    // Frees the last blocks first, so that the end of the heap is released.
     for (int i = kBlocks - 1; i >= kBlocks / 4; --i) free(blocks[i]);
     usleep(rest);
     for (int i = 0; i < kOfChild; ++i) blocks[kBlocks / 4 + i] = filled(kBytesOfChild);

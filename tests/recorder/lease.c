@@ -31,7 +31,7 @@ int main(void) {
   CHECK(pthread_create(&thread, NULL, wake, NULL) == 0);
   for (void* block = NULL; block != &offered; ++laps) {
     for (int i = 0; i < kOwn; ++i) free(malloc(811));
-    // So few events that no drainer is too slow.
+    // Few events, so that no drainer is too slow.
     block = NULL;
     for (int i = 0; i < kSpins && block == NULL; ++i) block = atomic_exchange(&offered, NULL);
     if (block == NULL || block == &offered) continue;

@@ -1,4 +1,4 @@
-// Objects that live before main and behind it, and in threads.
+// Objects that live before and after main, and in threads.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

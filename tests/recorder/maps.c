@@ -1,5 +1,5 @@
-// A program with memory of its own beside the heap, next to it and in between: mapped, moved, given
-// back; and one that asks its allocator for memory back.
+// A program with memory of its own beside the heap and between its parts: mapped, moved, unmapped.
+// It also asks its allocator to give memory back.
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void* map(size_t bytes) {
   return p;
 }
 
-// maps [MILLISECONDS]: rests so long while all of it is there.
+// maps [MILLISECONDS]: pauses this long while all of the memory exists.
 int main(int argc, char** argv) {
   void* pools[kPools];
   void* blocks[kPools / 4];
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     }
   }
   if (argc > 1) usleep((unsigned)atoi(argv[1]) * 1000u);
-  // One goes away and comes back larger; and one is no private memory, so it is no event.
+  // One mapping moves and becomes larger. Another one is not private memory, so it is no event.
   pools[0] = mremap(pools[0], kPool, kGrown, MREMAP_MAYMOVE);
   CHECK(pools[0] != MAP_FAILED);
   void* shared = mmap(NULL, kPool * 2, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
-// Every form of operator new and delete, once; and failures that are thrown, after which events are
-// written as before.
+// Every form of operator new and delete, once. Failures are thrown too, and later events are
+// recorded as before.
 #include <cstdio>
 #include <cstdlib>
 #include <new>

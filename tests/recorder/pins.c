@@ -1,11 +1,11 @@
-// Requests of a server: each has many blocks of its own, which go with it, and leaves one block of
-// a session and, one in four, one of a log behind. What stays lies among what went: sessions keep
-// most of the sparse pages, the log a quarter of that.
+// Requests of a server. Each has many blocks of its own, which are freed with it. It leaves one
+// block of a session and, one time in four, one of a log. The remaining blocks lie among freed
+// ones: sessions keep most of the sparse pages, the log a quarter of that.
 //
-//   pins [apart]    `apart`: what stays is allocated before all requests, and keeps next to no sparse pages
+//   pins [apart]    `apart`: these blocks come before all requests, and keep almost no sparse pages
 //
-// At its end it says where its blocks are, a line each: site, address, size. Then it waits for the
-// end of its input.
+// At its end it prints the places of its blocks, a line each: site, address, size. Then it waits
+// for the end of its input.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

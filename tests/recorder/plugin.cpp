@@ -1,4 +1,4 @@
-// What plugins.c loads: C++, with a constructor and a destructor of its own.
+// The plugin of plugins.c: C++, with a constructor and a destructor of its own.
 #include <string>
 
 namespace {

@@ -1,4 +1,4 @@
-// A C program that loads a C++ plugin again and again, where the dynamic linker shows the plugin's
+// A C program that loads a C++ plugin again and again. The dynamic linker shows the plugin's
 // library to no other object.
 #include <dlfcn.h>
 

@@ -1,5 +1,5 @@
-// What the programs of this folder share: what they say about themselves (see drain.py), and
-// checks.
+// The common part of the programs of this folder: their statements about themselves (see drain.py),
+// and checks.
 #pragma once
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Three functions that allocate, each a known number of bytes: one keeps them, one frees at once,
-// one grows a block. The stacks of a recording must say so, within their error.
+// Three functions that allocate, each a known number of bytes. One keeps its blocks, one frees at
+// once, and one grows a block. The stacks of a recording must show this, within their error.
 #include "../../include/loam/record.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// Events share stamps while only one thread writes events, but not over pauses. None does while
-// threads take turns, and the thread that goes on alone shares stamps again.
+// Events share stamps while only one thread writes events, but not across pauses. No events share
+// stamps while threads take turns. A thread that then continues alone shares stamps again.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -56,7 +56,7 @@ int main(void) {
     while (atomic_load(&turn) != 0) sched_yield();
   }
   CHECK(pthread_join(thread, NULL) == 0);
-  // The thread is granted the lease at one heartbeat, and shares stamps from another one on.
+  // The thread gets the lease at one heartbeat, and shares stamps from a later one on.
   for (int i = 0; i < kBeats; ++i) {
     see_heartbeat(session);
     free(malloc(802));

@@ -1,5 +1,4 @@
-// Ten thousand threads, one wave after the other: they use few rings. Each leaves a block to the
-// next wave.
+// Ten thousand threads in waves use few rings. Each leaves a block to the next wave.
 #include <pthread.h>
 
 #include "program.h"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """check.py --library libloam.so --counts PROGRAM: what the library adds to a program's start, in counts (decision 18).
 
-Page faults and system calls beyond those of the system's malloc; names that the dynamic linker looks up; relocations;
-segments. No clock. A count that falls is welcome: lower its limit here. One that rises costs every program that starts
-under the heap: docs/decisions/0018 says how each was brought down, and how to find what brought it up again.
+Counted are page faults and system calls beyond those of the system's malloc; names that the dynamic linker looks up;
+relocations; segments. The clock is not used. A count that falls is welcome: lower its limit here. A count that rises
+costs every start of a program under the heap: docs/decisions/0018 says how each count was reduced, and how to find the
+cause of a rise.
 """
 
 import argparse
@@ -11,20 +12,22 @@ import re
 import subprocess
 import sys
 
-# What else the machine does adds faults to a start (a library that is out of the page cache, in part), and takes none: of so
-# many measurements the least counts.
+# Other activity of the machine only adds faults to a start (for example, if a library is partly out of the page cache).
+# So the least of this many measurements counts.
 TIMES = 3
 
-# Faults are means of many runs. Measured 7.2 and 18.2 on Linux 6.18 with glibc 2.36; others map what surrounds a fault a little
-# differently. One function too far away (layout.ld) is one fault more. One is the look at the end for pointers that begin no block
-# (decision 69), of a program that freed something; one came with the operators (decision 66).
+# Faults are means of many runs. Measured 7.2 and 18.2 on Linux 6.18 with glibc 2.36; other systems map the pages around
+# a fault a little differently. One function too far away (layout.ld) is one fault more. One fault is the look at the
+# end for pointers that begin no block (decision 69), in a program that freed something. One came with the operators
+# (decision 66).
 MOST = {
     ("nothing", "faults"): 9,
     ("malloc", "faults"): 20,
-    # All eight map the library, as they would any: open, read, fstat, three times mmap, close, mprotect.
+    # All eight map the library, as for any library: open, read, fstat, three times mmap, close, mprotect.
     ("nothing", "calls"): 8,
     ("malloc", "calls"): 10,
-    # Eight are operators: whether the program has its own must be known without a look-up at run time (decision 66).
+    # Eight are operators, because the heap must know without a look-up at run time whether the program has its own
+    # (decision 66).
     "imports": 34,
     "relative relocations": 29,
     "segments": 2,
@@ -70,7 +73,7 @@ def main():
         mark = "" if found[name] <= most else "   <-- has risen"
         risen |= found[name] > most
         print(f"{title:40} {found[name]:4.4g}   at most {most}{mark}")
-    # Where a file ends inside a writable page, the dynamic linker copies that page to clear its rest.
+    # If a file ends inside a writable page, the dynamic linker copies that page to clear its rest.
     for offset, address, in_file, in_memory in re.findall(
             r"^\s*LOAD\s+(\S+) (\S+) \S+ (\S+) (\S+) RW ", headers, re.M):
         if int(in_memory, 16) > int(in_file, 16) and (int(address, 16) + int(in_file, 16)) % 4096 != 0:

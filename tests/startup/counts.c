@@ -1,10 +1,10 @@
-/* counts MODE [PRELOAD]: what a start of this program costs, in page faults and system calls, from
- * exec to exit.
+/* counts MODE [PRELOAD]: the cost of a start of this program from exec to exit, in page faults and
+ * system calls.
  *
  * MODE is what the started copy does: "nothing", or "malloc" (one block, freed). Prints "faults N
- * calls M": the mean of many runs' faults (where things are mapped is random, and with it a fault
- * or two), and the calls of one run under ptrace. Exit: 0; 77 where the system lets nobody trace; 2
- * for an error. */
+ * calls M": the mean of many runs' faults (the places of mappings are random, and a fault or two
+ * depend on them), and the calls of one run under ptrace. Exit: 0; 77 if the system forbids
+ * tracing; 2 for an error. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@ static void die(const char* what) {
 }
 
 static pid_t start(char* const* arguments, char* const* environment, int traced) {
-  /* vfork(): the copies that a forked child makes of pages before its exec count as its faults, and
-   * how many they are depends on where this process happens to lie. */
+  /* vfork(): with fork(), the copies of pages that a child makes before its exec would count as its
+   * faults, and their number depends on the addresses of this process. */
   const pid_t child = traced ? fork() : vfork();
   if (child < 0) die("fork");
   if (child != 0) return child;

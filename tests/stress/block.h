@@ -1,8 +1,8 @@
 // What the model knows of a block, and the pattern that its bytes must hold.
 //
-// A block's pattern follows from its id alone, and no id is used twice: if two blocks overlap, if a
-// free block is written to, or if realloc loses or mixes bytes, a word differs from what its owner
-// expects, and the difference names the block it belongs to.
+// A block's pattern follows from its id alone, and no id is used twice. If two blocks overlap, if a
+// free block is written to, or if realloc loses or mixes bytes, a word differs from the pattern of
+// its block. The difference names the block that the word belongs to.
 #ifndef LOAM_TESTS_STRESS_BLOCK_H
 #define LOAM_TESTS_STRESS_BLOCK_H
 
@@ -14,7 +14,7 @@
 
 namespace stress {
 
-// How a block was made, which says how it may be freed: free_sized only takes kPlain,
+// The call that made a block decides how it may be freed: free_sized takes only kPlain,
 // free_aligned_sized only kAligned, free and realloc the first three.
 enum class Family : uint8_t { kPlain, kAligned, kOther, kNew, kNewArray, kAlignedNew };
 
@@ -22,8 +22,8 @@ constexpr bool freed_by_free(Family family) { return family <= Family::kOther; }
 
 struct Block {
   unsigned char* start = nullptr;
-  size_t size = 0;       // requested: what decisions depend on
-  size_t filled = 0;     // bytes that hold the pattern: size, or all that are usable
+  size_t size = 0;       // requested: decisions depend on it
+  size_t filled = 0;     // bytes with the pattern: size, or all usable bytes
   size_t alignment = 0;  // promised
   uint64_t id = 0;
   Family family = Family::kPlain;
@@ -31,8 +31,8 @@ struct Block {
 
 inline uint64_t pattern_word(uint64_t id, size_t index) { return mix(id + index * kGolden); }
 
-// Blocks above this size are patterned at the start of each page and at their end only, so that
-// giant ones cost page faults instead of memory bandwidth.
+// Blocks above this size have the pattern only at the start of each page and at their end, so that
+// giant blocks cost page faults instead of memory bandwidth.
 constexpr size_t kWholePattern = size_t{256} << 10;
 constexpr size_t kPage = 4096;
 constexpr size_t kPerPage = 64;

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <new>
 
-// C23. Weak: where the preloaded library has them, they are used.
+// C23. Weak: used if the preloaded library has them.
 extern "C" {
 [[gnu::weak]] void free_sized(void* block, size_t size);
 [[gnu::weak]] void free_aligned_sized(void* block, size_t alignment, size_t size);

@@ -17,7 +17,7 @@
 namespace stress {
 namespace {
 
-// The failure callback has only the place.
+// The failure callback knows only the place.
 thread_local HeapWorker* t_worker = nullptr;
 
 }  // namespace
@@ -71,12 +71,12 @@ void HeapWorker::step() {
   if (place.heap == nullptr) {
     create(place);
   } else {
-    use_place(place);  // unsynchronised, or just made by another thread
+    use_place(place);  // unsynchronised, or another thread has just made it
   }
   place.end_exclusive();
 }
 
-// Several operations a visit, so that an unsynchronised heap sees more of them than of claims.
+// Several operations a visit, so that an unsynchronised heap sees more operations than claims.
 void HeapWorker::use_place(Place& place) {
   if (random_.one_in(300)) use_heap(place);
   for (int i = 0; i < 4; i++) use_slot(place);
@@ -114,7 +114,7 @@ size_t HeapWorker::pick_size() {
   return random_.below(size_t{40} << 20);  // a mapping of its own
 }
 
-// Memory runs out only where a heap has a maximum.
+// Memory may run out only if a heap has a maximum.
 void HeapWorker::may_fail(const Place& place, size_t bytes) {
   if (place.maximum == 0)
     fail("a request of %zu bytes was refused: %s", bytes, loam_status_text(loam_last_status()));
@@ -235,7 +235,7 @@ void HeapWorker::resize(Place& place, Slot& slot) {
   const auto* bytes = static_cast<const unsigned char*>(moved);
   const size_t at = first_difference(bytes, block.filled, kept, block.id);
   if (at != kIntact) fail("from %zu to %zu bytes: byte %zu changed", block.size, size, at);
-  // Behind the old size stands what the owner wrote there, if he filled what is usable.
+  // The bytes behind the old size are the owner's if it filled all usable bytes.
   if (zero && block.filled == block.size) {
     for (size_t i = block.size; i < size; i += i < block.size + 4096 ? 1 : 509) {
       if (bytes[i] != 0) fail("from %zu to %zu bytes: byte %zu is not zero", block.size, size, i);
@@ -260,7 +260,7 @@ void HeapWorker::free_block(Place& place, Slot& slot) {
       break;
 #if STRESS_MALLOC_IS_LOAM
     case 1:
-      free(block.start);  // any heap's block is welcome there
+      free(block.start);  // any heap's block is accepted there
       break;
 #endif
     default:
@@ -272,7 +272,7 @@ void HeapWorker::free_block(Place& place, Slot& slot) {
          loam_status_text(status));
 }
 
-// Mistakes that have a status: nothing happens to the block.
+// Mistakes that have a status: the block must not change.
 void HeapWorker::ask_wrongly(Place& place, Slot& slot) {
   const Block& block = slot.block;
   if (loam_validate(place.heap, block.start) != LOAM_OK) fail("a live block is called no block");
@@ -297,7 +297,7 @@ void HeapWorker::ask_wrongly(Place& place, Slot& slot) {
 
 void HeapWorker::create(Place& place) {
   loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
-  // Mostly plain heaps: the flags of hardening keep threads' caches out.
+  // Mostly plain heaps, because the flags of hardening disable threads' caches.
   options.flags = static_cast<unsigned>(random_.below(16));
   if (!random_.one_in(4)) options.flags &= ~unsigned{LOAM_HEAP_UNSYNCHRONIZED};
   if (random_.one_in(6)) options.flags |= LOAM_HEAP_CANARY;
@@ -325,7 +325,7 @@ void HeapWorker::destroy(Place& place) {
     const bool idle = slot.try_acquire();  // all are, but in a child
     if (idle) slot.release();
     if (slot.block.start == nullptr) continue;
-    // Few, as no other thread may use the place meanwhile.
+    // Verifies few, because no other thread may use the place meanwhile.
     if (idle && random_.one_in(8)) verify(place, slot.block);
     shared_.live_bytes -= slot.block.size;
     slot.block = Block{};
@@ -358,7 +358,7 @@ void HeapWorker::use_heap(Place& place) {
       return;
     case 4: {
       if (!own && !shared_.glances) return;
-      // Without the lock a walk is safe, and may be told that its place is gone.
+      // Without the lock a walk is safe, but it may learn that its position no longer exists.
       loam_walk_entry entry = {};
       entry.size = sizeof entry;
       loam_status status;
@@ -385,7 +385,7 @@ void HeapWorker::use_heap(Place& place) {
   }
 }
 
-// While the heap's lock is held nothing of it may change, whatever the other threads do.
+// While its lock is held, the heap must not change, whatever the other threads do.
 void HeapWorker::lock_and_look(Place& place) {
   if (random_.one_in(2)) {
     const loam_status status = loam_try_lock(place.heap);
@@ -402,8 +402,8 @@ void HeapWorker::lock_and_look(Place& place) {
   if (loam_unlock(place.heap) != LOAM_OK) fail("the lock is not given up");
 }
 
-// The caller holds the lock, or is alone. Of the slots that others hold at this moment (they wait
-// for the lock) it is not known whether their block is live.
+// The caller holds the lock, or is alone. Other threads may hold slots and wait for the lock.
+// Whether the blocks of these slots are live is unknown.
 void HeapWorker::walk(Place& place, bool step_by_step) {
   live_.clear();
   uint64_t known = 0, unknown = 0;
@@ -418,7 +418,8 @@ void HeapWorker::walk(Place& place, bool step_by_step) {
     }
     slot.release();
   }
-  // A slot that is given up meanwhile had its call before the lock was taken, or without the heap.
+  // If a slot is released meanwhile, its call came before the lock was taken, or did not use the
+  // heap.
   uint64_t ours = 0, all = 0;
   const loam_status status = walk_blocks(place.heap, step_by_step, [&](const void* block) {
     all++;
@@ -498,7 +499,7 @@ void HeapWorker::free_blocks() {
 
 // ---- fork -------------------------------------------------------------------------------------
 
-// The child has all heaps as they were, whatever the parent's other threads were doing.
+// The child has all heaps unchanged, whatever the parent's other threads were doing.
 void HeapWorker::fork_child() {
   const uint64_t seed = random_.next();
   const pid_t child = fork();
@@ -527,8 +528,8 @@ void HeapWorker::fork_child() {
 void HeapWorker::live_as_child(uint64_t seed) {
   random_ = Random(seed);
   shared_.in_child = true;
-  // The users of a place are gone. Who had it alone was changing it: such places are left alone, as
-  // are slots that were in use.
+  // The users of a place do not exist in the child. An exclusive user was changing its place, so
+  // such places are left alone. Slots that were in use are left alone too.
   for (Place& place : shared_.places) {
     if (place.users.load() > 0) place.users.store(0);
   }

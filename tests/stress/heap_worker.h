@@ -1,4 +1,4 @@
-// A thread's worth of random calls on the default heap and on private ones, each checked.
+// The part of one thread: random calls on the default heap and on private ones, each checked.
 #ifndef LOAM_TESTS_STRESS_HEAP_WORKER_H
 #define LOAM_TESTS_STRESS_HEAP_WORKER_H
 
@@ -14,14 +14,14 @@ class HeapWorker {
         random_(mix(shared.seed) + number * kGolden),
         next_id_(number << 40) {}
 
-  // The thread's part of the phase at hand.
+  // The thread's part of the present phase.
   void run();
 
-  // No other thread runs: every block holds its bytes, every heap's records fit each other and the
-  // model, and the process's figures add up.
+  // No other thread runs. Every block must hold its bytes, every heap's records must agree with
+  // each other and with the model, and the process's figures must add up.
   void check_everything();
-  void end_heaps();    // of all places but the default heap's
-  void free_blocks();  // all that are left
+  void end_heaps();    // of all places except the default heap's
+  void free_blocks();  // all remaining ones
 
   [[noreturn, gnu::format(printf, 2, 3)]] void fail(const char* format, ...);
 

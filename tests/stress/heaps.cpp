@@ -1,11 +1,11 @@
 // stress_heaps: threads on the default heap and on private ones, in phases, checked against a
 // model.
 //
-// Threads pick heaps at random and make, resize, free and look at the blocks of any; they make and
-// end heaps, lock, walk and compact them, and fork, while the others go on. The load changes as
-// programs change: it builds up, turns over, turns to other sizes, shrinks, rests, gives memory
+// Threads pick heaps at random and make, resize, free and read the blocks of any. They make and
+// destroy heaps, lock, walk and compact them, and fork, while the other threads continue. The load
+// changes as in programs: it builds up, turns over, changes sizes, shrinks, rests, gives memory
 // back. Between two phases all threads stand still and every block, record and figure is checked.
-// Half of the threads live as long as the program, the others for one phase.
+// Half of the threads live as long as the program, the other half for one phase.
 #include <malloc.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -38,7 +38,7 @@ constexpr char kUsage[] =
     "where\n"
     "                   a heap is unsynchronised, walks of the default heap while it is in use\n";
 
-// making, freeing: of 100; sizes; how seldom a heap ends.
+// shares of making and freeing, of 100; sizes; one in so many operations ends a heap.
 constexpr Phase kPhases[] = {
     {"build", 0, 90, 5, 8, 400, 2'000},          {"steady", 0, 60, 40, 8, 400, 500},
     {"other sizes", 0, 70, 40, 500, 3'000, 500}, {"large", 0, 40, 50, 20'000, 200'000, 1'000},
@@ -203,14 +203,14 @@ class Controller {
     lane.alive = false;
   }
 
-  // Longer than freed pages wait for their next user; the calls after it are what purges.
+  // Longer than freed pages wait for their next user. The calls after the pause do the purging.
   static void rest() {
     const timespec pause = {0, 150'000'000};
     nanosleep(&pause, nullptr);
     for (int i = 0; i < 2'000; i++) loam_free(loam_default(), loam_alloc(loam_default(), 40'000));
   }
 
-  // What a program may do between its phases; the threads stand still with full caches.
+  // The calls that a program may make between its phases. The threads stand still with full caches.
   void give_back(HeapWorker& checker) {
     switch (random_.below(6)) {
       case 0:
@@ -259,7 +259,7 @@ int main(int argc, char** argv) {
   uint64_t phases = 0;
   while (options.phases != 0 ? phases < options.phases
                              : now_ns() - started < options.seconds * 1'000'000'000) {
-    // The first round in order, so that even a short run has all of them.
+    // The first round runs the phases in order, so that even a short run has all of them.
     controller.run_phase(kPhases[phases < kPhaseCount ? phases : random.below(kPhaseCount)]);
     phases++;
   }

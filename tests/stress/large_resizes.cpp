@@ -1,13 +1,12 @@
-// Threads that share a private heap and resize large blocks in it, while one thread looks at the
-// whole heap and another leaves mappings full of its own bytes behind, which the next block may
-// get.
+// Threads share a private heap and resize large blocks in it. One more thread reads the whole heap,
+// and another one leaves mappings that are full of its own bytes, which the next block may get.
 //
-// Every block is full of its owner's tag. After each resizing what was kept must be it, and what
-// was asked to be zero must be zero. Heaps of all kinds in turn, without a maximum and with one
-// that is reached. A failure is printed and ends the process.
+// Every block is full of its owner's tag. After each resizing the kept bytes must be the tag, and
+// bytes that were requested as zero must be zero. The heaps are of all kinds in turn, without a
+// maximum and with one that is reached. A failure is printed and ends the process.
 //
-// Usage: stress_large_resizes [STEPS [SEED]]: resizings of each thread in each heap (100), and
-// where random choices begin (1).
+// Usage: stress_large_resizes [STEPS [SEED]]. STEPS: resizings of each thread in each heap (100).
+// SEED: the start of the random choices (1).
 #include <loam/loam.h>
 #include <pthread.h>
 
@@ -41,7 +40,7 @@ struct Shared {
   uint64_t seed;
   std::atomic<bool> done{false};
 
-  // Sizes are known to the byte, and what is behind them is zero for zrealloc().
+  // Sizes are exact, and the bytes behind them are zero for zrealloc().
   [[nodiscard]] bool exact() const {
     return (flags & (LOAM_HEAP_EXACT_SIZES | LOAM_HEAP_CANARY)) != 0;
   }

@@ -18,7 +18,7 @@ struct Options {
   bool trace = false;  // print each operation (one thread)
 };
 
-// Reads the command line; on a mistake prints what is wrong and exits with status 2.
+// Reads the command line. On a mistake it prints what is wrong and exits with status 2.
 Options parse_options(int argc, char** argv);
 
 }  // namespace stress

@@ -1,8 +1,10 @@
-// What the threads of the heaps' stress share: places for heaps, and in each place for its blocks.
+// The common data of the threads in the stress test of heaps: places for heaps, and in each place
+// slots for its blocks.
 //
-// It lies in memory of its own, from mmap, as the model of stress.cpp. Many threads use a place at
-// once, or one thread that makes or ends its heap, or whose heap is unsynchronised. No thread waits
-// for a place. So a fork finds each place and each slot either whole or left alone.
+// The data are in memory of their own, from mmap, like the model of stress.cpp. A place has many
+// users at once, or one exclusive thread, which makes or destroys the heap, or uses an
+// unsynchronised heap. No thread waits for a place. So a fork finds each place and each slot either
+// whole or left alone.
 #ifndef LOAM_TESTS_STRESS_PLACES_H
 #define LOAM_TESTS_STRESS_PLACES_H
 
@@ -19,7 +21,7 @@ namespace stress {
 
 constexpr size_t kPlaces = 12, kPlaceSlots = 600;  // place 0 is the default heap's
 
-// Addresses of blocks, for what a walk meets.
+// A set of block addresses, for the blocks that a walk meets.
 class AddressSet {
  public:
   void clear() {
@@ -55,7 +57,7 @@ struct Place {
   Slot slots[kPlaceSlots];
 
   [[nodiscard]] bool unsynchronized() const { return (flags & LOAM_HEAP_UNSYNCHRONIZED) != 0; }
-  // What is behind the bytes that were asked for belongs to the canary.
+  // The bytes behind the requested ones belong to the canary.
   [[nodiscard]] bool fills_usable() const { return (flags & LOAM_HEAP_CANARY) == 0; }
   [[nodiscard]] bool exact() const {
     return (flags & (LOAM_HEAP_EXACT_SIZES | LOAM_HEAP_CANARY)) != 0;
@@ -64,13 +66,12 @@ struct Place {
   [[nodiscard]] bool try_share() {
     int now = users.load(std::memory_order_relaxed);
     while (now != kExclusive) {
-      // Acquire pairs with the release in end_exclusive(): the heap of the place is seen.
+      // Acquire pairs with the release in end_exclusive(): this thread sees the heap of the place.
       if (users.compare_exchange_weak(now, now + 1, std::memory_order_acquire)) return true;
     }
     return false;
   }
-  // Release pairs with the acquire in try_exclusive(): what was done with the heap comes before its
-  // end.
+  // Release pairs with the acquire in try_exclusive(): the calls on the heap come before its end.
   void end_share() { users.fetch_sub(1, std::memory_order_release); }
   [[nodiscard]] bool try_exclusive() {
     int nobody = 0;
@@ -79,7 +80,7 @@ struct Place {
   void end_exclusive() { users.store(0, std::memory_order_release); }
 };
 
-// What a phase of the program asks for most; a phase ends when every thread has done its part.
+// The requests of a phase of the program. A phase ends when every thread has done its part.
 struct Phase {
   const char* name;
   uint64_t operations;         // of each thread
@@ -94,7 +95,7 @@ struct HeapsShared {
   uint64_t live_limit = 0;
   bool forks = true;
   bool glances = true;
-  bool in_child = false;  // of a fork: no other thread is there
+  bool in_child = false;  // in a fork's child, which has no other thread
   Phase phase{};
   Place places[kPlaces];
   std::atomic<uint64_t> live_bytes{0};

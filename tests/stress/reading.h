@@ -1,4 +1,4 @@
-// What a heap says of itself, for tests that compare it with a model of their own.
+// What a heap reports about itself, for tests that compare it with a model of their own.
 #ifndef LOAM_TESTS_STRESS_READING_H
 #define LOAM_TESTS_STRESS_READING_H
 
@@ -16,8 +16,8 @@ inline struct loam_stats figures_of(loam_heap* heap) {
   return stats;
 }
 
-// Calls visit(address) for each block of the heap that lives; the steps and the callback must meet
-// the same. LOAM_OK, or why the walk did not come to its end.
+// Calls visit(address) for each live block of the heap. The steps and the callback must meet the
+// same blocks. Returns LOAM_OK, or the reason why the walk did not reach its end.
 template <typename Visit>
 loam_status walk_blocks(loam_heap* heap, bool step_by_step, Visit visit) {
   const auto one = [](void* context, const loam_walk_entry* entry) {

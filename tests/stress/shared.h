@@ -1,7 +1,7 @@
-// What the workers share: the table of slots, and the totals.
+// The common data of the workers: the table of slots, and the totals.
 //
-// It lies in memory of its own, from mmap: the heap under test can neither corrupt the model nor be
-// kept busy by it.
+// The data are in memory of their own, from mmap. So the heap under test cannot corrupt the model,
+// and the model makes no requests to the heap.
 #ifndef LOAM_TESTS_STRESS_SHARED_H
 #define LOAM_TESTS_STRESS_SHARED_H
 
@@ -15,7 +15,7 @@
 
 namespace stress {
 
-// A place for one block. The thread that sets `busy` may use the rest; no thread waits for it, so a
+// A place for one block. The thread that sets `busy` may use the rest. No thread waits for it, so a
 // fork finds each slot either idle and whole, or busy and left alone.
 struct Slot {
   std::atomic<bool> busy;

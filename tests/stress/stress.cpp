@@ -1,9 +1,9 @@
-// stress: random load on whichever malloc is preloaded, checked against a reference model.
+// stress: random load on the preloaded malloc, checked against a reference model.
 //
 // Workers pick slots of a shared table at random and make, resize or free the block in them, so
-// that blocks cross threads; each block holds a pattern of its own and is verified before it is
+// that blocks cross threads. Each block holds a pattern of its own and is verified before it is
 // resized or freed. Workers end and are replaced, processes fork, memory is trimmed. The first
-// thing that differs from the model ends the program with the seed that shows it again.
+// difference from the model ends the program, with the seed that repeats it.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -63,7 +63,7 @@ void* run_lane(void* argument) {
   return nullptr;
 }
 
-// A crash inside the heap must say which seed leads there, too.
+// A crash inside the heap must also print the seed that repeats it.
 void on_fatal_signal(int number) {
   char text[200];
   const Worker* worker = current_worker();
@@ -118,7 +118,7 @@ class Controller {
   uint64_t workers() const { return next_worker_; }
 
  private:
-  // Gives the lane its next worker, unless the work or the time is at its end. Most live long
+  // Gives the lane its next worker, unless the work or the time is over. Most workers live long
   // enough to fill their caches; some hardly begin.
   void start(Lane& lane) {
     timespec now;
@@ -136,7 +136,8 @@ class Controller {
     for (int attempt = 0;; attempt++) {
       const int error = pthread_create(&lane.thread, &attributes_, &run_lane, &lane);
       if (error == 0) break;
-      // Under --limit-mib there may be no room for a stack until others have freed some.
+      // Under --limit-mib there may be no room for a stack until other threads have freed some
+      // memory.
       if (attempt == 1'000 || shared_.options.limit_mib == 0) {
         give_up("cannot start a thread", error);
       }
@@ -169,8 +170,8 @@ class Controller {
   pthread_attr_t attributes_;
 };
 
-// Starts the program again under the limit, as a shell's `ulimit -v` would: the heap must find its
-// way from its first mapping on.
+// Starts the program again under the limit, as a shell's `ulimit -v` would. The heap must then work
+// within it from its first mapping on.
 void limit_address_space(uint64_t mib, char** argv) {
   rlimit limit;
   getrlimit(RLIMIT_AS, &limit);

@@ -18,7 +18,7 @@
 namespace stress {
 namespace {
 
-constexpr int kErrnoMark = 1789;  // free must leave it in errno
+constexpr int kErrnoMark = 1789;  // free must keep this errno
 constexpr int64_t kSecond = 1'000'000'000;
 
 thread_local Worker* t_worker = nullptr;
@@ -35,8 +35,8 @@ size_t round_up(size_t size, size_t alignment) { return (size + alignment - 1) &
 
 Worker* current_worker() { return t_worker; }
 
-// What a thread still does on its way out: blocks are freed and made in a thread-local destructor,
-// and again in a pthread key's, which runs after it and a second time because it sets the key.
+// A thread's calls while it ends. A thread-local destructor frees and makes blocks. A pthread key's
+// destructor does so again, after it, and a second time because it sets the key.
 struct ExitHooks {
   ExitHooks() {
     pthread_once(&once_, [] { pthread_key_create(&key_, &run_key); });
@@ -75,7 +75,7 @@ struct ExitHooks {
     }
   }
 
-  // The worker is gone by now; the seed has been printed at the start.
+  // The worker has ended by now; the seed was printed at the start.
   [[noreturn]] static void give_up(const char* what) {
     dprintf(STDERR_FILENO, "stress: FAILED: %s\n", what);
     abort();
@@ -97,7 +97,7 @@ void Worker::run(uint64_t operations) {
   if (shared_.options.limit_mib == 0) {
 #if !defined( \
     _WIN32)  // gcc's emulation there frees thread-local variables before they are destroyed
-    // The C library ends a process that has no memory to register a thread-local destructor.
+    // The C library ends a process that has no memory for registering a thread-local destructor.
     thread_local ExitHooks hooks;
     (void)hooks;
 #endif
@@ -112,8 +112,8 @@ void Worker::run(uint64_t operations) {
   t_worker = nullptr;
 }
 
-// Three quarters of the time goes to slots as they come; the phases in between let the heap fill
-// and drain, so that spans empty and memory goes back.
+// Three quarters of the time goes to slots in random order. The phases in between let the heap fill
+// and drain, so that spans empty and memory is given back.
 void Worker::step() {
   slot_ = random_.below(shared_.options.slots);
   if (random_.one_in(20'000)) {
@@ -155,7 +155,7 @@ void Worker::adopt(Slot& slot, Block block) {
     fail("block %p of %zu bytes has only %zu usable", static_cast<void*>(block.start), block.size,
          usable);
   }
-  // Whatever is usable may be used; mostly, though, programs use what they asked for.
+  // A program may use all usable bytes, but most programs use only the requested ones.
   block.filled = random_.one_in(16) && freed_by_free(block.family) ? usable : block.size;
   block.id = next_id_++;
   write_pattern(block.start, block.filled, block.id);
@@ -313,8 +313,8 @@ void Worker::refuse_absurd(Slot& slot) {
   verify(block);
 }
 
-// Small sizes above all, as in programs; and those around powers of two and pages, where an
-// allocator changes its mind.
+// Mostly small sizes, as in programs, and sizes around powers of two and pages, where an allocator
+// changes its method.
 size_t Worker::pick_size() {
   const uint64_t kind = random_.below(1'000);
   size_t size;
@@ -370,7 +370,7 @@ void Worker::free_everything() {
   }
 }
 
-// A child must find the heap whole, whatever the parent's other threads were doing.
+// The child's heap must be whole, whatever the parent's other threads were doing.
 void Worker::fork_child() {
   note("fork", 0, 0);
   const uint64_t seed = random_.next();
@@ -405,7 +405,7 @@ void Worker::live_as_child(uint64_t seed) {
   for (int i = 0; i < 300; i++) {
     slot_ = random_.below(shared_.options.slots);
     Slot& slot = shared_.slots[slot_];
-    if (!slot.try_acquire()) continue;  // another thread was at it when we were forked
+    if (!slot.try_acquire()) continue;  // another thread was using it during the fork
     if (slot.block.start == nullptr) {
       allocate(slot);
     } else {

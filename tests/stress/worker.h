@@ -1,4 +1,4 @@
-// One worker: a thread's worth of random operations, each checked against the model.
+// One worker: a thread that makes random operations, each checked against the model.
 #ifndef LOAM_TESTS_STRESS_WORKER_H
 #define LOAM_TESTS_STRESS_WORKER_H
 
@@ -17,10 +17,10 @@ class Worker {
   // Performs `operations` operations, or fewer if the time is up.
   void run(uint64_t operations);
 
-  // Verifies and frees whatever is left in the slots.
+  // Verifies and frees all remaining blocks in the slots.
   void free_everything();
 
-  // Ends the process with a line that says what went wrong and how to see it again.
+  // Ends the process with a line that says what went wrong and how to repeat it.
   [[noreturn, gnu::format(printf, 2, 3)]] void fail(const char* format, ...);
 
   uint64_t number() const { return number_; }
@@ -36,7 +36,7 @@ class Worker {
   void fork_child();
   [[noreturn]] void live_as_child(uint64_t seed);
 
-  bool request(Block& block);  // makes a block; false if memory ran out as it may
+  bool request(Block& block);  // makes a block; false if memory ran out and may do so
   void adopt(Slot& slot, Block block);
   void verify(const Block& block);
   void release_block(Slot& slot);
@@ -52,7 +52,7 @@ class Worker {
   uint64_t done_ = 0;
   uint64_t next_id_;
   uint64_t digest_ = 0;
-  size_t slot_ = 0;  // of the operation at hand
+  size_t slot_ = 0;  // of the present operation
 };
 
 // The worker that the calling thread runs, or null: for the message after a fatal signal.

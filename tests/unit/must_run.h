@@ -1,4 +1,5 @@
-// An assertion under a condition that the test does not decide itself must run at least once:
+// An assertion may stand under a condition that the test does not decide itself. It must then run
+// at least once:
 //
 //   MustRun none_fits{"no block fits"};
 //   for (...) {
@@ -19,7 +20,7 @@ class MustRun {
   MustRun(const MustRun&) = delete;
   MustRun& operator=(const MustRun&) = delete;
   ~MustRun() {
-    // A fatal failure ends a test before its time.
+    // A fatal failure ends a test early.
     if (!testing::Test::HasFatalFailure()) {
       EXPECT_GT(times_, 0u) << "never met, so that nothing was checked: " << what_;
     }

@@ -1,5 +1,5 @@
-// Random numbers for tests: the same on every machine, and a failure names the seed that repeats
-// it.
+// Random numbers for tests. They are the same on every machine, and a failure names the seed that
+// repeats it.
 //
 //   Random random = seeded();          // LOAM_TEST_SEED, or 1
 //   LOAM_TRACE_SEED(random);           // every failure in this scope prints the seed
@@ -33,7 +33,7 @@ class Random {
   }
   bool chance(unsigned percent) { return below(100) < percent; }
 
-  /// Small numbers are likelier, every magnitude is equally likely. pre: 1 <= high
+  /// Small numbers are more likely: every magnitude is equally likely. pre: 1 <= high
   unsigned magnitude(unsigned high) {
     const unsigned bits =
         static_cast<unsigned>(below(32u - static_cast<unsigned>(__builtin_clz(high))));
@@ -46,7 +46,7 @@ class Random {
   uint64_t state_;
 };
 
-/// `salt` keeps tests of one file from walking the same path.
+/// `salt` gives each test of a file another sequence.
 inline Random seeded(uint64_t salt = 0) {
   const char* text = std::getenv("LOAM_TEST_SEED");
   return Random((text == nullptr ? 1 : std::strtoull(text, nullptr, 0)) + (salt << 32));

@@ -1,6 +1,6 @@
-// What tests ask the system about their own process, and what it has on Linux only: fork(), and
-// whether a thread sleeps. A test whose subject that is begins with `if (!kCanFork) GTEST_SKIP()`;
-// in others the child's part is left out where there is none.
+// What tests ask the system about their own process, including what exists only on Linux: fork(),
+// and whether a thread sleeps. A test about fork() begins with `if (!kCanFork) GTEST_SKIP()`. Other
+// tests leave out the child's part if there is no fork().
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ inline size_t resident_bytes() {
 inline long this_thread() { return static_cast<long>(GetCurrentThreadId()); }
 inline bool sleeps(long) { return false; }
 
-// The parent of a child that has ended well.
+// The result in the parent of a child that ended well.
 inline int fork() { return 1; }
 inline int waitpid(int child, int* status, int) { return *status = 0, child; }
 inline void alarm(unsigned) {}
@@ -55,8 +55,8 @@ inline size_t resident_bytes() {
 
 inline long this_thread() { return syscall(SYS_gettid); }
 
-/// Whether that thread of this process sleeps, as the kernel says it: not one that only waits for a
-/// processor.
+/// Whether that thread of this process sleeps, according to the kernel. A thread that only waits
+/// for a processor does not sleep.
 inline bool sleeps(long thread) {
   char path[64];
   snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread);

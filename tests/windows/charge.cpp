@@ -1,6 +1,6 @@
-// Commit charge: what the heap says is what the system says, to the byte; it falls with a purge and
-// rises when purged memory is used; and where the system refuses that, malloc() returns null, and
-// nothing is lost.
+// Commit charge: the heap's figure is the system's, to the byte. It falls with a purge and rises
+// when purged memory is used. If the system refuses that, malloc() returns null, and nothing is
+// lost.
 #include <cerrno>
 #include <cstring>
 #include <initializer_list>
@@ -16,7 +16,7 @@ using system_calls::refusals;
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-// Of both counts.
+// Differences of both counts.
 size_t charge() {
   struct loam_stats stats;
   stats.size = sizeof stats;
@@ -54,7 +54,7 @@ void a_purge_lowers_it() {
   fill(many, 4096);
   const size_t full = charge();
   CHECK(full >= before + 128 * kMiB);
-  // Every fourth stays: what is between them goes.
+  // Every fourth block stays, and those between are freed.
   free_each(few, 4);
   trim();
   const size_t half = charge();
@@ -81,8 +81,8 @@ void what_went_comes_back_as_zeros() {
   free_each(few, 0);
 }
 
-// Refused once, twice, ..., and for good: every length of a run, and blocks that grow where they
-// stand.
+// Commits are refused once, twice, ..., and for good: for every length of a run, and for blocks
+// that grow in place.
 void refused_it_is_null_and_nothing_is_lost() {
   unsigned nulls = 0, served = 0;
   for (size_t bytes : {size_t{8192}, size_t{100'000}, kMiB, 5 * kMiB, 40 * kMiB}) {
@@ -106,7 +106,7 @@ void refused_it_is_null_and_nothing_is_lost() {
         free(block);
         trim();
       }
-      // What stayed is as it was.
+      // The remaining blocks have not changed.
       for (char* one : few) CHECK(one == nullptr || (one[0] == 7 && one[kMiB - 1] == 7));
       char* const zeros = static_cast<char*>(calloc(1, bytes));
       CHECK(zeros != nullptr);

@@ -1,4 +1,4 @@
-// What the programs here share: a check that says where it failed, and ends the program.
+// The common part of the programs here: a check that prints where it failed, and ends the program.
 #pragma once
 
 #include <cstdio>
@@ -12,7 +12,7 @@
     }                                                                              \
   } while (false)
 
-// The compiler leaves out no call whose block goes through here.
+// The compiler removes no call whose block goes through this function.
 inline void* keep(void* block) {
   asm volatile("" : : "r"(block) : "memory");
   return block;

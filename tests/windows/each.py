@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs every case of a gtest program in a process of its own, as ctest does on Linux: cases count on that.
+"""Runs every case of a gtest program in a process of its own, as ctest does on Linux, because cases
+rely on that.
 
     tests/windows/each.py --program PROGRAM [--windows RUNNER] [--filter FILTER]
 
-Exit status: 0 all passed or were skipped, 1 one did not, and what it said.
+Exit status: 0 all passed or were skipped, 1 one did not (its output is printed).
 """
 from __future__ import annotations
 
@@ -29,11 +30,12 @@ def cases(command: list[str], chosen: str) -> list[str]:
 
 
 def failure(command: list[str], case: str) -> str | None:
-    """What a case says that does not pass.
+    """The output of a case that does not pass.
 
-    Wine ends one program in some thousands with 1, before its first line or after its last, whatever heap it has: one
-    that only writes a line too. Now and then one never ends. So a case has three tries unless GoogleTest names a
-    failure, or the code is that of an abort or an exception.
+    Wine ends one program in some thousands with 1, before its first line or after its last. This
+    happens with any heap, even to a program that only writes a line. Sometimes a program never
+    ends. So a case has three tries unless GoogleTest names a failure, or the code is that of an
+    abort or an exception.
     """
     said = ""
     for _ in range(3):

@@ -1,4 +1,4 @@
-// A process that ends while its threads allocate: it ends, and with the code that it was given.
+// A process that ends while its threads allocate. It must end, and with the given code.
 #include <windows.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-# Runs PROGRAM so many TIMES; each time it must end with CODE.
+# Runs PROGRAM as many times as TIMES says. Each time it must end with CODE.
 foreach(time RANGE 1 ${TIMES})
   execute_process(COMMAND ${RUNNER} ${PROGRAM} RESULT_VARIABLE code TIMEOUT 60)
   if(NOT code EQUAL ${CODE})

@@ -1,9 +1,9 @@
-// How many thread slots the system has left.
+// Counts the thread slots that the system has left.
 #pragma once
 
 #include <windows.h>
 
-// Takes all of them for a moment: no other thread may start, end or take one meanwhile.
+// Takes all slots for a moment. No other thread may start, end or take one meanwhile.
 inline DWORD free_slots() {
   static DWORD slots[2000];
   DWORD count = 0;

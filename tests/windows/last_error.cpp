@@ -1,4 +1,4 @@
-// The thread's last error is the program's: no call of the heap changes it, whether the call
+// The thread's last error belongs to the program. No call of the heap changes it, whether the call
 // succeeds, fails, is a thread's first, or meets a system that refuses to commit.
 //
 //   last_error LOAM.DLL        every name that the DLL exports is among the calls
@@ -26,7 +26,7 @@ namespace {
 
 using system_calls::refusals;
 
-// The compiler knows neither, and warns of nothing.
+// Volatile, so that the compiler knows neither value and does not warn.
 volatile size_t too_much = SIZE_MAX / 2, some = 100;
 constexpr size_t kLarge = size_t{3} << 20;
 constexpr auto kAlign = std::align_val_t{256};
@@ -56,7 +56,7 @@ struct Call {
   void (*run)();
 };
 const Call calls[] = {
-    // The C run-time's.
+    // The C run-time's functions.
     {"malloc", [] { both(malloc(some), malloc(kLarge)); }},
     {"malloc", [] { CHECK(malloc(too_much) == nullptr); }},
     {"calloc", [] { both(calloc(some, 10), calloc(kLarge, 2)); }},
@@ -202,7 +202,7 @@ void run_all(DWORD error) {
   }
 }
 
-// A thread's first call makes its cache, and its end takes that home.
+// A thread's first call makes its cache, and its end empties it.
 void each_as_the_first_of_a_thread() {
   for (const Call& call : calls) {
     if (of_runtime == nullptr) of_runtime = getcwd(nullptr, 0);

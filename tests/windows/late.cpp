@@ -1,6 +1,6 @@
-// loam.dll that is loaded late, and used by threads that were there before. Whoever unloads it
-// finds that it stays, as libloam.so does on Linux: blocks, caches of threads and the loader's
-// callbacks outlive the call. To load it again costs nothing.
+// loam.dll is loaded late, and used by threads that existed before. After an unload it stays, as
+// libloam.so does on Linux, because blocks, caches of threads and the loader's callbacks outlive
+// the call. To load it again costs nothing.
 //
 //   late LOAM.DLL
 #include <loam/loam.h>
@@ -66,7 +66,7 @@ int main(int, char** arguments) {
   CHECK(free_slots() == left);
   CHECK(block[0] == 7 && block[99] == 7 && give(heap(), block) == LOAM_OK);
 
-  phase = 2;  // the threads go on with it, and return what they cached when they end
+  phase = 2;  // the threads continue to use it, and return their cached blocks when they end
   for (std::thread& one : threads) one.join();
   CHECK(done.load() == 16);
   struct loam_stats stats;

@@ -1,5 +1,5 @@
-// The port itself (src/os/os.h): alignment of reservations by either way, zeros after a purge,
-// parts of reservations, and a system that refuses to commit.
+// The port itself (src/os/os.h): alignment of reservations in both ways, zeros after a purge, parts
+// of reservations, and a system that refuses to commit.
 #include <cstring>
 #include <initializer_list>
 
@@ -13,7 +13,7 @@ using namespace loam;
 using system_calls::refusals;
 
 enum class Extended { kSystem, kMisplaces, kLacking };
-// VirtualAlloc2() as Wine before version 9 has it, or Windows before version 10 1803.
+// VirtualAlloc2() of Wine before version 9, or of Windows before version 10 1803.
 constexpr Extended kExtended = LOAM_TEST_EXTENDED;
 int misplaced = 0;
 
@@ -81,7 +81,7 @@ void purged_memory_is_zero() {
   CHECK(os::decommit(p, 4096));
   MEMORY_BASIC_INFORMATION info;
   CHECK(VirtualQuery(p, &info, sizeof info) == sizeof info && info.State == MEM_RESERVE);
-  os::release(p, bytes / 2);  // a part: its memory goes, its addresses stay
+  os::release(p, bytes / 2);  // a part: its memory is released, and its addresses stay reserved
   CHECK(VirtualQuery(p, &info, sizeof info) == sizeof info && info.State == MEM_RESERVE);
   CHECK(p[bytes - 1] == 7);
 }
@@ -91,7 +91,7 @@ bool is_free(const void* address) {
   return VirtualQuery(address, &info, sizeof info) == sizeof info && info.State == MEM_FREE;
 }
 
-// As long again as it was, and where it stands.
+// Doubles its length in place.
 void a_mapping_grows_into_its_room() {
   constexpr size_t kMiB = size_t{1} << 20;
   char* const p = static_cast<char*>(os::map_block(kMiB, 4096));
@@ -106,7 +106,7 @@ void a_mapping_grows_into_its_room() {
     CHECK(os::remap_block(p, 2 * kMiB, 3 * kMiB, in_place) == nullptr && p[2 * kMiB - 1] == 4);
     CHECK(os::remap_block(p, 2 * kMiB, kMiB, in_place) == p && p[0] == 3);
   }
-  // The second half of it is another's.
+  // Its second half belongs to another reservation.
   p[kMiB / 2] = 5;
   CHECK(os::remap_block(p, kMiB / 2, kMiB, false) == nullptr && p[kMiB / 2] == 5);
   os::release(p, kMiB / 2);
@@ -118,7 +118,7 @@ void a_mapping_grows_into_its_room() {
   CHECK(is_free(whole) && is_free(whole + kMiB / 2) && is_free(whole + 2 * kMiB - 4096));
 }
 
-// Between the look for a place and its reservation, another thread may take it.
+// Between the search for an address and its reservation, another thread may take it.
 void a_place_that_was_taken_is_looked_for_again() {
   if (kExtended == Extended::kSystem) return;
   constexpr size_t kBytes = size_t{4} << 20, kAlignment = size_t{1} << 30;
@@ -132,14 +132,14 @@ void a_place_that_was_taken_is_looked_for_again() {
   system_calls::taken_places = 0;
 }
 
-// Once or twice refused, memory is there; refused for good, the caller is told.
+// After one or two refusals there is memory. After a permanent refusal the caller gets an error.
 void a_refused_commit_is_tried_again() {
   const size_t bytes = size_t{1} << 20;
   void* const p = os::reserve(bytes, 4096);
   refusals = 2;
   SetLastError(77);
   CHECK(os::commit(p, bytes) && refusals == 0 && GetLastError() == 77);
-  refusals = 11;  // as often as it is tried
+  refusals = 11;  // as many as the number of tries
   CHECK(os::map_block(bytes, 4096) == nullptr && refusals == 0 && GetLastError() == 77);
   os::release(p, bytes);
 }

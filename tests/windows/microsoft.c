@@ -1,4 +1,4 @@
-// The C interface for Microsoft's target, in C and in C++: compiled only.
+// The C interface for Microsoft's target, in C and in C++. This file is only compiled.
 #include <loam/loam.h>
 #include <loam/record.h>
 #include <loam/stats.h>

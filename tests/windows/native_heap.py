@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The tests of <loam/win32.h> against the heap of the system itself, where that header is <windows.h>: Wine's.
+"""The tests of <loam/win32.h> on the heap of the system itself (Wine's), where that header is
+<windows.h>.
 
     tests/windows/native_heap.py --program HEAPS --windows RUNNER [--write]
 
-On Linux the same tests pass on Loam. docs/windows.md lists those that Wine's heap does not pass, with the reason:
-exactly these fail here. Each runs in a process of its own, for some end it. --write adds rows for new ones, with
-a question mark for the reason, and removes those that pass. Exit status: 0 as listed, 1 not.
+On Linux the same tests pass on Loam. docs/windows.md lists those that Wine's heap does not pass,
+with the reason, and exactly these fail here. Each runs in a process of its own, because some end
+it. --write adds rows for new ones, with a question mark for the reason, and removes those that
+pass. Exit status: 0 as listed, 1 not.
 """
 from __future__ import annotations
 

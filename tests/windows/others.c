@@ -1,4 +1,4 @@
-/* A DLL that has nothing to do with the heap: its malloc() is the C run-time's. */
+/* A DLL without the heap: its malloc() is the C run-time's. */
 #include <malloc.h>
 #include <stdlib.h>
 #include <windows.h>

@@ -1,5 +1,5 @@
-// Linked with libloam.a: the C run-time's allocation functions and the operators are the heap's,
-// and blocks that a run-time's DLL made itself are handed back to it.
+// Linked with libloam.a. The C run-time's allocation functions and the operators are the heap's.
+// Blocks that a run-time's DLL made itself are returned to it.
 #include <direct.h>
 #include <loam/loam.h>
 #include <malloc.h>

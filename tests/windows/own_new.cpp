@@ -1,5 +1,5 @@
-// A program with an operator new and delete of its own, in front of libloam.a: every form without
-// an alignment is then by these two, as the standard says, and the aligned ones are the heap's.
+// A program with an operator new and delete of its own, in front of libloam.a. Every form without
+// an alignment then uses these two, as the standard says, and the aligned forms are the heap's.
 #include <loam/loam.h>
 
 #include <map>
@@ -16,7 +16,7 @@ bool owns(const void* block) { return loam_heap_of(block) != nullptr; }
 
 }  // namespace
 
-// The block begins behind a note: the heap would not know it.
+// The block begins behind a note, so the heap would not recognise its address.
 void* operator new(size_t bytes) {
   ++live, ++served;
   char* const block = static_cast<char*>(malloc(bytes + 16));

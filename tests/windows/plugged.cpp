@@ -1,7 +1,6 @@
-// A plugin that has the heap inside (plugin.c), loaded and unloaded again and again while threads
-// that used it run: each unloading returns the system's thread slots. Where the plugin has
-// something that runs by itself (LOAM_PUBLISH) or that the system calls (LOAM_HARDEN=guards), it
-// stays.
+// A plugin that contains the heap (plugin.c) is loaded and unloaded again and again, while threads
+// that used it run. Each unloading returns the system's thread slots. The plugin stays if it has
+// code that runs by itself (LOAM_PUBLISH) or that the system calls (LOAM_HARDEN=guards).
 //
 //   plugged PLUGIN.DLL goes|stays
 #include <windows.h>
@@ -55,6 +54,6 @@ int main(int, char** arguments) {
   counted = true;
   user.join();
   if (!stays) return 0;
-  Sleep(1000);  // its thread runs on, and what the system calls is there
+  Sleep(1000);  // its thread still runs, and the functions that the system calls exist
   return 0;
 }

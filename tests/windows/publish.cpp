@@ -7,7 +7,7 @@
 #undef _WIN32_WINNT
 #define _WIN32_WINNT 0x0602
 #include <windows.h>
-// After it.
+// This header needs <windows.h> first.
 #include <perflib.h>
 #include <process.h>
 #include <winperf.h>
@@ -51,7 +51,7 @@ int read_image(const char* name, uint64_t process) {
   }
   CHECK(memcmp(image.data(), "LOAMIMAG", 8) == 0);
   CHECK(word(image.data(), 32) == process);
-  // The directory is in one of the pieces.
+  // One of the pieces has the directory.
   const uint64_t directory = word(image.data(), 24);
   const size_t pieces = word(image.data(), 48) & 0xffffffff;
   bool found = false;
@@ -74,7 +74,7 @@ struct Shown {
   std::vector<const uint64_t*> values;  // in the order of the counters
   bool granted = true;
 };
-// The publisher writes it before main(), and before this program's constructors.
+// The publisher writes it before main(), and even before this program's constructors.
 Shown& shown() {
   static Shown* const it = new Shown;
   return *it;
@@ -135,7 +135,7 @@ PERF_COUNTERSET_INSTANCE* WINAPI create(HANDLE provider, const GUID* set, const 
 ULONG WINAPI refer(HANDLE provider, PERF_COUNTERSET_INSTANCE* instance, ULONG id, void* address) {
   const ULONG result =
       real<decltype(&refer)>("PerfSetCounterRefValue")(provider, instance, id, address);
-  // Where the system keeps it: behind the instance, a word for each counter.
+  // The system keeps the counters behind the instance, a word for each.
   const size_t place = shown().values.size();
   void* kept;
   memcpy(&kept, reinterpret_cast<const char*>(instance + 1) + place * sizeof kept, sizeof kept);
@@ -155,7 +155,7 @@ FARPROC WINAPI find(HMODULE module, const char* name) {
                {"PerfCreateInstance", reinterpret_cast<void*>(&create)},
                {"PerfSetCounterRefValue", reinterpret_cast<void*>(&refer)}};
   for (const auto& call : calls) {
-    const bool is_name = reinterpret_cast<uintptr_t>(name) > 0xffff;  // else a number
+    const bool is_name = reinterpret_cast<uintptr_t>(name) > 0xffff;  // otherwise a number
     if (is_name && strcmp(name, call.name) == 0) return reinterpret_cast<FARPROC>(call.own);
   }
   return look_up(module, name);
@@ -198,7 +198,7 @@ void what_is_shown_is_what_is_registered(const char* path) {
   CHECK(shown().instance.find(L".exe" + number) != std::wstring::npos);
   CHECK(shown().granted);
 
-  // A figure follows the heap.
+  // A figure changes with the heap.
   const size_t live = manifest.find("Loam.Heap.live_bytes\"");
   const size_t its = manifest.rfind("id=\"", live) + 4;
   const ULONG id = std::stoul(manifest.substr(its));

@@ -1,5 +1,5 @@
 // A program whose other libraries took the system's thread slots before the heap could: some near
-// ones, all near ones, or all there are. The heap serves every thread all the same.
+// ones, all near ones, or all slots. The heap still serves every thread.
 #include <loam/loam.h>
 #include <loam/stats.h>
 #include <windows.h>
@@ -20,7 +20,8 @@ DWORD last = 0;
 void WINAPI take_slots(void*, DWORD reason, void*) {
   if (reason != DLL_PROCESS_ATTACH) return;
   while (taken < LOAM_TEST_SLOTS && (last = TlsAlloc()) != TLS_OUT_OF_INDEXES) ++taken;
-  // The heap asks now, and then some are there for the C++ run-time, which ends without one.
+  // The heap requests its slots now. Then some are freed for the C++ run-time, which ends without
+  // one.
   free(malloc(1));
   for (DWORD slot = 100; taken > 1000 && slot < 132; ++slot) TlsFree(slot);
 }
@@ -43,7 +44,7 @@ __attribute__((section(".CRT$XLA_"), used)) PIMAGE_TLS_CALLBACK take_slots_first
 
 namespace {
 
-// Where the slots are, and whether threads have caches, is as it was meant to be.
+// Checks that the slots' places, and whether threads have caches, are as intended.
 void the_way_is_the_one_that_is_tried() {
   using loam::os::thread_slots;
   struct loam_stats stats;
@@ -53,7 +54,7 @@ void the_way_is_the_one_that_is_tried() {
     CHECK(thread_slots[0] == loam::os::kSlotRefused && stats.threads == 0);
     return;
   }
-  // Of current_cache and fast_cache (cache/thread_cache.h).
+  // The slots of current_cache and fast_cache (cache/thread_cache.h).
   for (unsigned pointer : {0, 3}) {
     const uint32_t slot = thread_slots[pointer];
     CHECK(slot < 1088 && (slot >= 64 || LOAM_TEST_SLOTS < 64));

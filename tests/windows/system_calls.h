@@ -1,5 +1,5 @@
-// The calls by which the heap takes and returns memory, in this program's hands: they go through
-// the import table's pointers, which this header defines in its place. Include it in one file.
+// Lets this program control the calls by which the heap takes and returns memory. The calls go
+// through the import table's pointers, which this header replaces. Include it in one file.
 #pragma once
 
 #include <windows.h>
@@ -17,15 +17,15 @@ inline int taken_places = 0;  // of reservations to come at a given address
 using Allocate = void*(WINAPI*)(void*, SIZE_T, DWORD, DWORD);
 using Free = BOOL(WINAPI*)(void*, SIZE_T, DWORD);
 
-// Looked for each time: the first call comes before there is anything to keep it with.
+// The function is looked up each time, because the first call comes before the result can be kept.
 template <class Function>
 Function real(const char* name) {
   return reinterpret_cast<Function>(
       reinterpret_cast<void*>(GetProcAddress(GetModuleHandleA("kernelbase.dll"), name)));
 }
 
-// The reservations in which something was committed, in no order: however they were made, memory is
-// committed in them here. One thread.
+// The reservations in which memory was committed, in no order. It does not matter how they were
+// made, because memory is committed in them here. For one thread.
 inline void* reservations[1 << 16];
 inline size_t reservation_count = 0;
 
@@ -63,7 +63,7 @@ inline BOOL WINAPI release(void* address, SIZE_T bytes, DWORD kind) {
   return done;
 }
 
-// What the system says is committed in those reservations.
+// The bytes that the system reports as committed in those reservations.
 inline size_t committed_bytes() {
   size_t sum = 0;
   for (size_t i = 0; i < reservation_count; ++i) {

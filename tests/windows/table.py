@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of docs/portability.md that says which tests of Linux run under Wine: made from the sources.
+"""Makes the table of docs/portability.md that says which tests of Linux run under Wine, from the sources.
 
     tests/windows/table.py            0: the table is right, 1: it is not
     tests/windows/table.py --write    writes it
@@ -20,7 +20,7 @@ SKIPS = {"os::kChargesCommit": "Windows has no huge pages, and commits a block a
          "test::kTellsSleep": "the system does not tell whether a thread sleeps",
          "test::kHasShell": "there is no shell that would start the generator of a table",
          "os::barrier_all_threads": "caches of private heaps need a barrier that Wine has not"}
-# Files of tests/unit that CMakeLists.txt leaves out, and why.
+# Files of tests/unit that CMakeLists.txt leaves out, and the reasons.
 LEFT_OUT = {"linux_test": "Linux's own port; `tests/windows/memory.cpp` is Windows'", "fork_test": "there is no `fork()`",
             "recording_test": "a live process is recorded on Linux only"}
 

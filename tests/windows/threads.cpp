@@ -1,6 +1,6 @@
-// Threads in waves: each returns what it cached when it ends, by the loader's callback. Each wave
-// has a thread that frees what another made, and fibers that allocate on whichever thread runs
-// them.
+// Threads in waves. Each returns its cached blocks when it ends, by the loader's callback. Each
+// wave has a thread that frees another thread's blocks, and fibers that allocate on whichever
+// thread runs them.
 #include <loam/loam.h>
 #include <loam/stats.h>
 #include <windows.h>
@@ -75,7 +75,7 @@ void WINAPI in_fiber(void* argument) {
   }
 }
 
-// One fiber on two threads: its blocks come from the thread that runs it.
+// One fiber runs on two threads. Its blocks come from the thread that runs it.
 void fibers_allocate_where_they_run() {
   void* block = nullptr;
   void* const fiber = CreateFiber(0, &in_fiber, &block);
@@ -94,7 +94,7 @@ void fibers_allocate_where_they_run() {
 // The fast path reads the thread's own block, without a call.
 void the_slots_are_near() {
   free(malloc(1));
-  // Of current_cache and fast_cache (cache/thread_cache.h).
+  // The slots of current_cache and fast_cache (cache/thread_cache.h).
   for (unsigned pointer : {0, 3}) CHECK(loam::os::thread_slots[pointer] < 64);
 }
 

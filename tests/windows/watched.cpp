@@ -1,4 +1,4 @@
-// A program that others look at (watched.py): it holds memory, says what its heap says, and waits.
+// A program for readers (watched.py): it holds memory, prints its heap's figures, and waits.
 #include <cstdio>
 #include <cstring>
 

@@ -3,7 +3,7 @@
 
     tests/windows/watched.py --tool build/loam --wine WINE --program WATCHED     the environment is Wine's
 
-Exit status: 0 they agree with what the program says, 1 they do not, 77 the tool is not built.
+Exit status: 0 they agree with the program's own figures, 1 they do not, 77 the tool is not built.
 """
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def main() -> int:
     found = json.loads(stats.stdout)
     process = found["processes"][0]["counters"]["process"]
     told = {"live_blocks": process["live_blocks"], "charged_bytes": process["charged_bytes"]}
-    # A block or two are the run-time's, for the line that it wrote.
+    # The run-time uses a block or two for the line that it wrote.
     fine = abs(told["live_blocks"] - blocks) <= 4 and told["charged_bytes"] == charged
     print(f"the program says {blocks} blocks live, {charged} bytes charged; loam stats: {told}\n{top.stdout}")
-    # By the number: the column cuts long names.
+    # Searches by the number, because the column cuts long names.
     is_listed = any(line.split()[:1] == [str(program.pid)] for line in top.stdout.splitlines())
     return 0 if fine and is_listed else 1
 

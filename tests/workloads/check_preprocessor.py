@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The preprocessor of the `tokens` experiment against the compiler's: same source, same tokens.
+"""Compares the preprocessor of the `tokens` experiment with the compiler's: same source, same
+tokens.
 
-It predefines the macros of one GCC, so the comparison needs that one; with another the test is
+It predefines the macros of one GCC, so the comparison needs that one. With another one the test is
 skipped (status 77).
 """
 
@@ -12,7 +13,7 @@ import sys
 
 GCC = "12"
 
-# Macros: the examples of the C standard (6.10.3.5), and what system headers do with them.
+# Macros: the examples of the C standard (6.10.3.5), and typical uses in system headers.
 RESCANNING = r"""
 #define x 3
 #define f(a) f(x * (a))
@@ -119,7 +120,7 @@ def run(command, text):
 def compare(what, language, source, program, compiler):
     standard = "-std=gnu++20" if language == "c++" else "-std=gnu17"
     compiled = run([compiler, "-x", language, standard, "-D_GNU_SOURCE", "-E", "-P", "-"], source)
-    # The compiler keeps pragmas in its output; ours are not tokens of the program.
+    # The compiler keeps pragmas in its output. Our preprocessor does not count them as tokens.
     kept = "\n".join(l for l in compiled.splitlines() if not l.lstrip().startswith("#pragma")
                      and not l.lstrip().startswith("# pragma"))
     expected = run([program, "split"], kept).splitlines()

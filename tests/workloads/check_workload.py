@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs one experiment of the lab in a tiny form and checks what it promises.
+"""Runs one experiment of the lab in a tiny form and checks its promises.
 
-Every line is a JSON object with the contracted keys; the figures are possible; the same seed asks
-the system's malloc and Loam for the same (the end line's checksum); bad usage ends with status 2
-and a message, a full disk with status 1.
+Every line is a JSON object with the contracted keys, and the figures are possible. The same seed
+makes the same requests to the system's malloc and to Loam (the end line's checksum). Bad usage ends
+with status 2 and a message, a full disk with status 1.
 """
 
 import argparse
@@ -50,7 +50,7 @@ TINY = {
                 [["--threads", "4"], ["--ring", "64"]], True),
 }
 
-# Wrong arguments, and what the message must name.
+# Wrong arguments, and the word that the message must contain.
 BAD = {
     "": [(["--no-such"], "--no-such"), (["stray"], "stray"), (["--seed", "x"], "--seed"),
          (["--seed"], "--seed"), (["--seed", "-1"], "--seed"), (["--quick", "--full"], "--full")],

@@ -1,5 +1,5 @@
-// Prints what the preprocessor of the `tokens` experiment makes of its input, a token a line, so
-// that it can be compared with a compiler's.
+// Prints the tokens that the preprocessor of the `tokens` experiment makes of its input, one a
+// line, so that they can be compared with a compiler's.
 //
 //   print_tokens c++|c < SOURCE     preprocesses SOURCE as a file of that language
 //   print_tokens split < SOURCE     only tokenises it; directives become tokens like any other

@@ -1,7 +1,8 @@
 """Fetches the peers' sources through the registries' ordinary clients.
 
-Cargo.lock pins version and checksum of every crate and wheels.txt those of every wheel; cargo and pip refuse anything
-else. What is fetched lands under build/peers/sources/ and is kept: a second run needs no network.
+Cargo.lock pins version and checksum of every crate, and wheels.txt those of every wheel; cargo and
+pip refuse anything else. The fetched sources stay in build/peers/sources/, so a second run needs no
+network.
 """
 
 import re
@@ -15,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class FetchError(Exception):
-    """The sources could not be had; the text says why and what to do."""
+    """The sources could not be fetched. The text gives the reason and the remedy."""
 
 
 def locked_crates():
@@ -57,7 +58,7 @@ def _run(command, cwd, log):
 
 
 def crates(sources, log):
-    """Makes sources/crates/NAME-VERSION of every locked crate exist; returns that folder."""
+    """Fetches sources/crates/NAME-VERSION of every locked crate if needed; returns that folder."""
     target = sources / "crates"
     lock_copy = target / "Cargo.lock"
     lock_text = (HERE / "Cargo.lock").read_text()
@@ -79,7 +80,7 @@ def crates(sources, log):
         sources,
         log,
     )
-    # Written last: its presence says that the folder is complete.
+    # Written last, so its presence means that the folder is complete.
     lock_copy.write_text(lock_text)
     return target
 

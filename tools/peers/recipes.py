@@ -17,7 +17,8 @@ class BuildError(Exception):
 
 @dataclass
 class Context:
-    """What a recipe gets: where to work, where the log goes, and how to report progress."""
+    """The surroundings of a recipe: the work folder, the log, and a function that reports
+    progress."""
 
     sources: Path
     work: Path
@@ -50,7 +51,7 @@ class Context:
 
 @dataclass
 class Peer:
-    """One allocator: where it comes from, what it needs when it runs, and the recipe."""
+    """One allocator: its source, its needs at run time, and its recipe."""
 
     name: str
     kind: str  # "crate" or "wheel"
@@ -67,7 +68,7 @@ class Peer:
 
 
 def compiler(language):
-    """CC or CXX where the user set one, else the system's."""
+    """CC or CXX if the user set one, otherwise the system's."""
     return (
         os.environ.get("CC", "cc").split()
         if language == "c"
@@ -208,7 +209,7 @@ def _last_release_date(crate):
 _MI3, _MI3_VERSION = _mimalloc(3)
 _MI2, _MI2_VERSION = _mimalloc(2)
 
-# Cheapest first, so that most are there within a minute.
+# The cheapest builds come first, so that most peers are ready within a minute.
 PEERS = [
     Peer("mimalloc3", "crate", "libmimalloc-sys", _MI3, _MI3_VERSION),
     Peer("mimalloc2", "crate", "libmimalloc-sys", _MI2, _MI2_VERSION),

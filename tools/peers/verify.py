@@ -8,7 +8,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class VerifyError(Exception):
-    """The object does not serve malloc; the text says in what way."""
+    """The object does not serve malloc. The text says in what way."""
 
 
 def prepare(work, compiler):

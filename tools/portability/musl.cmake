@@ -1,16 +1,17 @@
 # Builds the library for musl with the machine's own g++ and Debian's musl-tools, which have no C++
 # compiler of their own:  cmake --toolchain tools/portability/musl.cmake -DLOAM_BUILD_TESTS=OFF ...
 #
-# musl's headers instead of the GNU C library's; the compiler's own headers, and libstdc++'s for types
-# and atomics (nothing of libstdc++ is linked); the kernel's. Needs no toolchain file where the
-# compiler's own C library is musl. For another processor musl-PROCESSOR.cmake says where its musl lies
-# (musl_root), and includes this file.
+# The include path has musl's headers instead of the GNU C library's, the compiler's own headers,
+# those of libstdc++ for types and atomics (nothing of libstdc++ is linked), and the kernel's. If
+# musl is the compiler's own C library, no toolchain file is needed. For another processor
+# musl-PROCESSOR.cmake sets the folder of its musl (musl_root), and includes this file.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 if(musl_root)
   set(CMAKE_SYSTEM_PROCESSOR ${musl_processor})
   set(CMAKE_C_COMPILER ${musl_processor}-linux-gnu-gcc)
-  # The compiler is one for glibc: its libgcc asks glibc which atomic instructions the processor has.
+  # The compiler is made for glibc: its libgcc asks glibc which atomic instructions the processor
+  # has.
   set(without_glibc "-mno-outline-atomics")
   set(CMAKE_C_FLAGS_INIT "-specs=${musl_root}/musl-gcc.specs ${without_glibc}")
   set(CMAKE_CXX_COMPILER ${musl_processor}-linux-gnu-g++)

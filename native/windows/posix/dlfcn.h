@@ -1,5 +1,4 @@
-// dlsym() of what the workloads and tests look for by name: there is no such table in a program for
-// Windows.
+// dlsym() for the names that the workloads and tests look up. A Windows program has no such table.
 #pragma once
 
 #include <loam/loam.h>

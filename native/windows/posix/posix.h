@@ -1,13 +1,13 @@
-// What programs that were written for POSIX systems call: those of tests/heaps, tests/stress and
-// tests/hardening, and the workloads, are compiled for Windows as they are. Included before
-// everything else; <sys/mman.h> and others beside it lead here.
+// The POSIX functions that tests/heaps, tests/stress, tests/hardening and the workloads call. With
+// them these programs compile for Windows unchanged. This file is included before everything else,
+// and <sys/mman.h> and other headers beside it lead here.
 //
-// fork() fails as on a machine that has reached its limit of processes, and so does what is asked
-// of a system that Windows is not. malloc()'s relatives without a Windows name are the heap's own.
+// fork() fails as on a machine that has reached its limit of processes. Calls that Windows does not
+// have fail too. malloc()'s relatives without a Windows name are the heap's own.
 //
-// Under Wine the process is one of Linux's, and Linux says what it holds: a file whose name begins
-// with '/' is read by Linux's own calls, with Linux's lengths and line ends. (Wine would have its
-// server open those of /proc, which then reads about itself.)
+// Under Wine the process is a Linux process, and Linux knows its memory. So a file whose name
+// begins with '/' is read by Linux's own calls, with Linux's lengths and line ends. (Wine would let
+// its server open the files of /proc, and the server would then read about itself.)
 #pragma once
 
 #include <errno.h>
@@ -30,8 +30,8 @@
 extern "C" {
 #endif
 
-// From kernel32, without <windows.h> and its thousand names; under names of their own, for some
-// programs include it too.
+// Functions of kernel32, declared without <windows.h> and its thousand names. They have names of
+// their own here, because some programs include <windows.h> too.
 #define LOAM_POSIX_SYSTEM(name) __asm__(#name)
 void* posix_VirtualAlloc(void*, size_t, unsigned long, unsigned long)
     LOAM_POSIX_SYSTEM(VirtualAlloc);
@@ -82,7 +82,7 @@ static inline intptr_t linux_call(intptr_t number, intptr_t a, intptr_t b, intpt
   return result;
 }
 
-// Linux's descriptors begin here, where the run-time has none.
+// Linux's descriptors begin at this number. The run-time has none there.
 enum { kFirstLinux = 1 << 20 };
 
 enum { O_DIRECTORY = 0x10000 };  // as Linux numbers it

@@ -28,7 +28,7 @@ namespace buffers {
 
 struct Buffer {
   void* address = nullptr;
-  uint32_t bytes = 0;  // as it was allocated, whatever it serves now
+  uint32_t bytes = 0;  // the allocated size, whatever the buffer serves now
 };
 
 inline Buffer from_heap(uint32_t bytes) { return {lab::must(std::malloc(bytes), bytes), bytes}; }
@@ -54,7 +54,7 @@ class Heap {
     return b;
   }
   void give_back(Buffer b) { to_heap(b); }
-  uint64_t cached_bytes() const { return 0; }  // only the allocator knows it
+  uint64_t cached_bytes() const { return 0; }  // only the allocator knows the size
   void clear() {}
 };
 

@@ -142,7 +142,7 @@ class Recorder {
     return line_;
   }
 
-  // Opens the end line; more keys may be added until the Recorder goes.
+  // Opens the end line. More keys may be added until the Recorder is destroyed.
   JsonLine& finish() {
     pause();
     send();

@@ -96,7 +96,7 @@ class Concurrent {
 };
 #endif
 
-// Loam's own: without std::function; the functor itself is written into a block.
+// Loam's own queue has no std::function. The functor itself is written into a block.
 template <typename Queue, bool Concurrent>
 class InPlace {
  public:

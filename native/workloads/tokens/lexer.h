@@ -128,8 +128,8 @@ class Lexer {
     }
   }
 
-  // Goes to the next line that begins with '#', and past that '#': a skipped group becomes no
-  // tokens. False at the end of the file.
+  // Goes to the next line that begins with '#', and past that '#', so that no tokens are made of a
+  // skipped group. False at the end of the file.
   bool skip_to_directive() {
     for (;;) {
       skip_space(true);

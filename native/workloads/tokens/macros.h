@@ -43,8 +43,8 @@ struct Macro {
   bool undefined = false;  // kept until the end of the unit: a source may still refer to it
 };
 
-// Expands macros in the tokens that `Source` (a callable that fills in the file's next token, or
-// kEnd) gives.
+// Expands macros in the tokens of `Source`, a callable that fills in the file's next token, or
+// kEnd.
 template <typename Policy>
 class Expander {
  public:

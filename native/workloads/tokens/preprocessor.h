@@ -76,11 +76,11 @@ class Preprocessor {
   struct File {
     Lexer<Policy> lexer;
     uint32_t number;
-    size_t folder;  // where in the unit's list it was found
+    size_t folder;  // its place in the unit's list of folders
     StringT path;
     Vector<Policy, Conditional> open;
     StringT guard;
-    bool outside = false;  // code beside the guard's group: the guard does not cover the file
+    bool outside = false;  // code outside the guard's group: the guard does not cover the file
     bool first = true;
   };
 

@@ -1,4 +1,4 @@
-"""Compiles the tests. A program is built again only when something that went into it changed."""
+"""Compiles the tests. A program is built again only if one of its inputs changed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .model import Case, ConformanceError
 HERE = pathlib.Path(__file__).resolve().parent.parent
 SHIM = HERE / "shim"
 
-# -fno-builtin: a compiler may otherwise drop an allocation whose result goes unused, or assume what
-# malloc returns, and then nothing is tested. -w: the warnings are of code of other projects.
+# -fno-builtin: otherwise a compiler may remove an allocation whose result is unused, or assume what
+# malloc returns. Then nothing is tested. -w: warnings would be about code of other projects.
 COMMON = ("-O1", "-g", "-fno-builtin", "-w")
 
 
@@ -37,7 +37,7 @@ class Builder:
         self.shim_digest = _shim_digest()
 
     def program(self, case: Case) -> pathlib.Path:
-        """Where the case's program is, built or not."""
+        """The path of the case's program, built or not."""
         if case.command:
             return pathlib.Path(shutil.which(case.command) or case.command)
         form = "full" if self.full and case.shorten else "short" if case.shorten else "any"
@@ -56,7 +56,7 @@ class Builder:
                 if text.count(old.encode()) != 1:
                     raise ConformanceError(f"{case.full_name}: '{old}' is not there to shorten")
                 text = text.replace(old.encode(), new.encode())
-            # The fetched file stays as it came.
+            # The fetched file is not changed.
             source = program.parent / "source" / source.name
             source.parent.mkdir(parents=True, exist_ok=True)
             if not source.is_file() or source.read_bytes() != text:
@@ -104,7 +104,7 @@ class Builder:
 def prepare(work: pathlib.Path, suites, cases, full: bool, jobs: int, say):
     """Fetches the suites, builds the cases, and returns the builder and each suite's version.
 
-    Runs that start at once, as under ctest -j, take turns here: the first one does the work.
+    Runs that start at once, as under ctest -j, take turns here. The first one does the work.
     """
     work.mkdir(parents=True, exist_ok=True)
     with open(work / "lock", "w", encoding="utf-8") as lock:

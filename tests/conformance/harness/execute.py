@@ -1,4 +1,4 @@
-"""Runs one test program under one allocator, with a time limit, and reads what it says."""
+"""Runs one test program under one allocator, with a time limit, and interprets its output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECK_LINE = re.compile(r"^check: (?P<name>\S+): (?P<result>ok|FAILED|skipped)",
 PRELOAD_ERROR = re.compile(r"object '.*' from LD_PRELOAD cannot be preloaded.*")
 KEPT_LINES = 60
 
-# Settings that would make a run under the system's malloc, or a peer, unlike its default.
+# Settings that would change the defaults of the system's malloc, or of a peer.
 UNSET = ("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_CONF", "MALLOC_ARENA_MAX", "MALLOC_CHECK_",
          "MALLOC_PERTURB_", "MALLOC_TRACE")
 
@@ -45,7 +45,7 @@ class Allocator:
     def served(self, probe: pathlib.Path) -> dict[str, bool]:
         """Which functions of the standard family the library itself serves.
 
-        Raises when the preload does not take: every later result would be the system's.
+        Raises if the preload has no effect: all later results would be those of the system.
         """
         done = subprocess.run(
             [str(probe)], env=self.environment(), capture_output=True, text=True, check=False,
@@ -77,7 +77,7 @@ def _status(case: Case, code: int, output: str, failed) -> tuple[Status, str]:
         return Status.NOT_RUN, refused[0]
     if code < 0:
         name = signal.Signals(-code).name
-        # A test that verifies with assert speaks in its last line and aborts: no crash.
+        # A failed assert prints its message in the last line and aborts. This is no crash.
         said = [line for line in output.strip().splitlines() if line.strip()][-1:]
         status = Status.FAIL if -code == signal.SIGABRT else Status.CRASH
         return status, f"{name}{': ' + said[0].strip() if said else ''}"
@@ -101,8 +101,8 @@ def run(case: Case, program: pathlib.Path, allocator: Allocator, full: bool) -> 
     refused: list[str] = []
 
     with tempfile.TemporaryDirectory(prefix="loam-conformance-") as scratch:
-        # A test may open its own program by name (test-free does), so it starts beside it, while
-        # its temporary files go where they are cleaned up.
+        # A test may open its own program by name (test-free does), so it starts in the program's
+        # folder. Its temporary files go into a folder that is removed afterwards.
         environment = allocator.environment() | {"TMPDIR": scratch}
         started = time.monotonic()
         try:
@@ -132,7 +132,7 @@ def run(case: Case, program: pathlib.Path, allocator: Allocator, full: bool) -> 
         except subprocess.TimeoutExpired:
             timed_out = True
         seconds = time.monotonic() - started
-        # Children that the test left behind die with it: the session is its own.
+        # The test has a session of its own, so children that it left behind end with it.
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:

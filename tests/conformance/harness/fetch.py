@@ -1,8 +1,8 @@
-"""Brings the suites' sources through the ordinary clients of the package registries.
+"""Fetches the suites' sources through the ordinary clients of the package registries.
 
-Everything lands in the work folder; nothing is installed into the system except stress-ng, which is
-a program and is run as one. Each function leaves what it fetched in place and, called again,
-returns it without asking the network.
+All files go into the work folder. Nothing is installed into the system except stress-ng, which is a
+program and runs as one. Each function leaves what it fetched in place. A second call returns it
+without the network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARCHIVE_KEYS = pathlib.Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def _run(command, cwd, what):
-    """Runs a client; its last lines become the error message."""
+    """Runs a client. If it fails, its last lines become the error message."""
     environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
     environment.pop("LD_PRELOAD", None)
     try:
@@ -42,7 +42,7 @@ def _run(command, cwd, what):
 
 @contextlib.contextmanager
 def _staging(folder: pathlib.Path):
-    """A folder that appears under its name only when it is complete."""
+    """A folder that gets its name only when it is complete."""
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -61,7 +61,7 @@ def _package_version(archives, what):
 
 
 def debian_package(package: str, folder: pathlib.Path):
-    """Downloads and unpacks a binary package without installing it, as any user."""
+    """Downloads and unpacks a binary package as any user can, without installing it."""
     what = f"download Debian package {package}"
     target = folder / "package"
     if not target.is_dir():
@@ -71,7 +71,7 @@ def debian_package(package: str, folder: pathlib.Path):
             except ConformanceError:
                 if os.geteuid() != 0:
                     raise
-                # The usual reason on a fresh machine: no package lists yet.
+                # On a fresh machine the usual reason is that there are no package lists yet.
                 _run(["apt-get", "update"], partial, f"{what} (refresh the package lists)")
                 _run(["apt-get", "download", package], partial, what)
             archives = list(partial.glob("*.deb"))
@@ -81,7 +81,7 @@ def debian_package(package: str, folder: pathlib.Path):
 
 
 def debian_source(package: str, folder: pathlib.Path):
-    """Downloads a source package with apt lists of its own, so that the system's stay untouched
+    """Downloads a source package with apt lists of its own. So the system's lists do not change,
     and may lack source entries, as they do by default."""
     what = f"download Debian source package {package}"
     target = folder / "package"
@@ -128,8 +128,8 @@ def crate(name: str, folder: pathlib.Path):
         with _staging(shared) as partial:
             for file in ("Cargo.toml", "Cargo.lock", "lib.rs"):
                 shutil.copy(HERE / "crates" / file, partial / file)
-            # The repository's wrapper finds a cargo that works: one on PATH may be rustup's shim without a
-            # toolchain, or too old.
+            # The repository's wrapper finds a cargo that works. The one on PATH may be too old, or
+            # may be rustup's shim without a toolchain.
             cargo = str(HERE.parent.parent / "tools/cargo")
             what = f"fetch crate {name}"
             _run([cargo, "vendor", "--locked", "--versioned-dirs", "vendor"], partial, what)
@@ -140,7 +140,7 @@ def crate(name: str, folder: pathlib.Path):
 
 
 def program(name: str, package: str, folder: pathlib.Path):
-    """A program on PATH, installed when it is missing and we may."""
+    """A program on PATH. It is installed if it is missing and installing is allowed."""
     what = f"install Debian package {package}"
     if shutil.which(name) is None:
         if os.geteuid() != 0:
@@ -160,7 +160,7 @@ def program(name: str, package: str, folder: pathlib.Path):
 
 
 def unpack(folder: pathlib.Path, pattern: str, wanted, into: pathlib.Path):
-    """Takes the wanted files out of the one archive that matches, leaving the rest packed."""
+    """Extracts the wanted files from the one archive that matches; the rest stays packed."""
     archives = sorted(folder.glob(pattern))
     if len(archives) != 1:
         raise ConformanceError(f"expected one {pattern} in {folder}, found {len(archives)}")

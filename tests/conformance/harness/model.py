@@ -1,4 +1,4 @@
-"""What a case is, and what running one can say."""
+"""A case, and the possible results of its runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Status(enum.Enum):
     FAIL = "fail"
     CRASH = "crash"
     TIMEOUT = "timeout"
-    NOT_RUN = "not run"  # It could not be started, or the preload did not take.
+    NOT_RUN = "not run"  # The program could not be started, or the preload had no effect.
 
 
 class Verdict(enum.Enum):
-    """What a run says about the library, given the run without it."""
+    """What a run shows about the library, given the run without it."""
 
     PASS = "pass"
     FAIL = "fail"  # The library's fault: without it the same test passes.
     DIFFERS = "differs"  # A failure of a test that is reported but does not gate.
-    BROKEN = "broken"  # It fails without the library as well: shim, machine or test.
+    BROKEN = "broken"  # The test fails without the library as well: shim, machine or test.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Case:
     source: str = ""  # Inside the suite's fetched folder; empty: `command` is a program on PATH.
     extra_sources: tuple[str, ...] = ()  # Ours, inside tests/conformance.
     arguments: tuple[str, ...] = ()
-    full_arguments: tuple[str, ...] | None = None  # With --full, where they differ.
+    full_arguments: tuple[str, ...] | None = None  # With --full, if they differ.
     command: str = ""
     flags: tuple[str, ...] = ()
     # (old, new) replacements that shorten the test; never applied with --full. Each must match.
     shorten: tuple[tuple[str, str], ...] = ()
-    timeout: int = 240  # Seconds: many times what any needs on two idle cores.
+    timeout: int = 240  # Seconds: many times what any test needs on two idle cores.
     full_timeout: int = 900
     gates: bool = True
-    note: str = ""  # Why it does not gate, or what a reader should know.
-    must_print: str = ""  # A test that always exits 0 says in its output whether it passed.
-    # Checks inside the test, or "" for the whole, that the system's malloc is known to fail:
-    # the control is then judged on the others.
+    note: str = ""  # Why the test does not gate, or other remarks for readers.
+    must_print: str = ""  # A test that always exits 0 prints this if it passed.
+    # Checks inside the test that the system's malloc is known to fail; "" for the whole test. The
+    # control is then judged by the other checks.
     system_fails: tuple[str, ...] = ()
 
     @property
@@ -64,7 +64,7 @@ class Run:
     passed: int = 0  # Checks that the test itself reported.
     failed: tuple[str, ...] = ()
     skipped: int = 0
-    output: str = ""  # The end of what it printed.
+    output: str = ""  # The end of the test's output.
 
     @property
     def ok(self) -> bool:
@@ -73,7 +73,7 @@ class Run:
 
 @dataclasses.dataclass
 class Result:
-    """A case with its run under the library and, where one was made, its control."""
+    """A case with its run under the library and, if there was one, its control."""
 
     case: Case
     verdict: Verdict
@@ -87,7 +87,7 @@ class Result:
 
 
 class ConformanceError(Exception):
-    """Something outside the tests is wrong; the message says what and what to do."""
+    """A fault outside the tests. The message names it and the remedy."""
 
 
 def control_passes(case: Case, control: Run) -> bool:

@@ -1,4 +1,4 @@
-"""What a run prints and writes: lines for a person, JSON for programs, the table of the docs."""
+"""What a run prints and writes: lines for people, JSON for programs, the table of the docs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ machine or the test is at fault, and it is reported as broken instead of as a fa
 
 
 def cell(run: Run) -> str:
-    """A run in a few words that hold on any machine."""
+    """A run in a few words that are true on any machine."""
     if run.status is Status.PASS:
         checks = f" ({run.passed} checks)" if run.passed > 1 else ""
         return f"pass{checks}"
@@ -220,7 +220,7 @@ def _documented_rows(root: pathlib.Path) -> dict[str, str]:
 
 
 def check_docs(root: pathlib.Path, suites) -> None:
-    """The table has a row, with today's text, for each test and no other."""
+    """The table must have a row, with today's text, for each test and for nothing else."""
     rows = _documented_rows(root)
     wrong = []
     expected = set()

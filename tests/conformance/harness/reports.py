@@ -74,12 +74,12 @@ def rewrite(root: pathlib.Path, docs: str) -> None:
 def _test_names(build: pathlib.Path) -> set[str]:
     listed = subprocess.run(["ctest", "--test-dir", build, "-N"], capture_output=True, text=True,
                             check=True).stdout
-    # Without the type that a typed test stands for.
+    # The type of a typed test is left out.
     return {name.split("<")[0].strip() for name in re.findall(r"Test +#\d+: (\S.*)", listed)}
 
 
 def check(root: pathlib.Path, docs: str, build: pathlib.Path | None) -> None:
-    """The document holds the section, and each test that a row names exists."""
+    """The document must have the section, and each test that a row names must exist."""
     rows = read(root)
     if not rows:
         raise ConformanceError(f"there are no reports in {FOLDER}")

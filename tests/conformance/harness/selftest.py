@@ -39,7 +39,7 @@ def _build(work: pathlib.Path, fault: str) -> pathlib.Path:
 
 
 def run(builder, cases) -> int:
-    """Runs each fault under its tests; the number of surprises."""
+    """Runs each fault under its tests, and returns the number of unexpected results."""
     by_name = {case.full_name: case for case in cases}
     system = execute.Allocator(None)
     surprises = 0
@@ -52,7 +52,7 @@ def run(builder, cases) -> int:
             control = execute.run(case, program, system, full=False)
             verdict = judge(case, outcome, control)
             if fault == "NONE":
-                # Failures that the system's malloc shares are the system's.
+                # Failures that the system's malloc shares belong to the system.
                 expected = outcome.ok or verdict is Verdict.BROKEN or (
                     set(outcome.failed) == set(control.failed))
             else:

@@ -1,6 +1,6 @@
-/* An allocator with one known fault, for the runner's own test: each suite must notice the faults
-   that it is there to find.  It passes every call on to the C library's malloc; FAULT, a number
-   given by the compiler, chooses what it spoils.  FAULT 0 spoils nothing and must pass. */
+/* An allocator with one known fault, for the runner's own test.  Each suite must notice the faults
+   that it exists to find.  Every call goes to the C library's malloc.  The compiler defines FAULT,
+   the number of the fault to add.  FAULT 0 adds none, and must pass. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,7 +26,7 @@ extern void *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
-/* A failure keeps the errno of before where the fault says so. */
+/* A failure keeps the earlier errno if the fault says so. */
 static void *failed_quietly(void *block, int before) {
   if (FAULT == NO_ENOMEM && block == NULL) errno = before;
   return block;
@@ -36,9 +36,9 @@ void *malloc(size_t size) {
   int before = errno;
   if (FAULT == NULL_FOR_ZERO && size == 0) return NULL;
   if (FAULT == GIVEN_TWICE && (size == 20 || size == 64)) {
-    /* Every 10th block of these sizes is the one given before.  Never freed, so that the fault
-       shows as an overlap instead of as a double free; and sizes that the tests' own containers
-       do not use, so that these stay whole. */
+    /* Every 10th block of these sizes is the block of the call before.  It is never freed, so that
+       the fault appears as an overlap and not as a double free.  The tests' own containers do not
+       use these sizes, so that they stay whole. */
     static _Thread_local void *previous;
     static _Thread_local unsigned count;
     if (++count % 10 != 0 || previous == NULL) previous = __libc_malloc(size);

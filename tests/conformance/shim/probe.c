@@ -1,6 +1,6 @@
 /* Prints, for each function of the standard allocation family, the shared object that serves it:
-   one line "NAME PATH", or "NAME -" where nothing does.  The runner reads this to make sure that a
-   preloaded library really took, and to tell which functions are still the C library's. */
+   one line "NAME PATH", or "NAME -" if none does.  The runner reads this to make sure that a
+   preload has taken effect, and to learn which functions are still the C library's. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-"""The suites: which tests of other projects are used, and why the rest are not."""
+"""The suites: the tests of other projects that are used, and the reasons for leaving out the
+rest."""
 
 from . import gnulib, jemalloc, libc, mimalloc, snmalloc, stress_ng
 

@@ -35,6 +35,6 @@ CASES = [
 
 
 def fetch_into(folder):
-    """The folder with the tests' sources, and the version of what was fetched."""
+    """The folder with the tests' sources, and the fetched version."""
     root, version = fetch.debian_package("gnulib", folder)
     return root / FOLDER, version

@@ -12,7 +12,7 @@
 #include <vector>
 
 int main() {
-  // Linked statically, malloc is in the program itself.
+  // In a static link, malloc is in the program itself.
 #ifdef EXPECT_OWN_MALLOC
   Dl_info own;
   if (dladdr(reinterpret_cast<void*>(&main), &own) == 0) return 1;

@@ -1,10 +1,10 @@
-/* Loads a plugin that was linked with nothing of Loam. */
+/* Loads a plugin that was linked without Loam. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 int main(int argc, char** argv) {
-  /* The library would otherwise be dropped by linkers that keep only what is called. */
+  /* Linkers that keep only called libraries would otherwise drop the library. */
   void* const block = malloc(100);
   if (block == NULL || argc != 2) return 2;
   free(block);

@@ -1,4 +1,4 @@
-/* A function that happens to be called as Windows' is: the library must not take its place. */
+/* A function that has the name of Windows' own. The library must not replace it. */
 int HeapAlloc(int answer);
 
 int HeapAlloc(int answer) { return answer + 1; }

@@ -1,4 +1,4 @@
-/* A port with its own Windows types, beside a HeapAlloc that has nothing to do with heaps. */
+/* A port with its own Windows types, beside a HeapAlloc that is no function of heaps. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ typedef const void* LPCVOID;
 #define LOAM_WIN32_NO_TYPES
 #include <loam/win32.h>
 
-/* The other file's function, by its symbol: HeapAlloc means Windows' from here on. */
+/* The other file's function, by its symbol. From here on HeapAlloc means that of Windows. */
 int other_heap_alloc(int answer) __asm__("HeapAlloc");
 
 int main(void) {

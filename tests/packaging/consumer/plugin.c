@@ -1,4 +1,4 @@
-/* Compiled with the headers alone; what it calls is found in the host program's library. */
+/* Compiled with the headers alone. Its calls are resolved in the host program's library. */
 #include <loam/win32.h>
 
 int use_heap(void);

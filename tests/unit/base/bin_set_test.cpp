@@ -41,7 +41,7 @@ TEST(BinSet, RandomChangesAgreeWithALinearSearch) {
   std::vector<bool> model(kBins);
   for (int step = 0; step < 20'000; ++step) {
     const unsigned bin = static_cast<unsigned>(random.below(kBins));
-    // Mostly few, so that whole words are empty.
+    // Mostly few bins, so that whole words are empty.
     if (random.chance(step / 5000 * 10 + 5)) {
       set.set(bin);
       model[bin] = true;

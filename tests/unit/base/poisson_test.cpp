@@ -1,4 +1,4 @@
-// The functions that sampling by bytes needs, against those of the mathematical library.
+// The functions that sampling by bytes needs, compared with the mathematical library.
 #include "base/poisson.h"
 
 #include <cmath>

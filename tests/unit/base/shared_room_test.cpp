@@ -26,7 +26,7 @@ TEST(SharedRoom, ALargeHeapHasItsShare) {
   EXPECT_TRUE(room.take(2000, 64'000));
   EXPECT_FALSE(room.take(1, 64'031));
   EXPECT_TRUE(room.take(1, 64'032));
-  // The heap shrank: no thread gets more until enough went back.
+  // The heap shrank, so no thread gets more until enough was given back.
   EXPECT_FALSE(room.take(1, 32'000));
   room.give(1001);
   EXPECT_FALSE(room.take(1, 32'000));
@@ -47,7 +47,7 @@ TEST(SharedRoom, TellsThatSomebodyWasRefused) {
 
 TEST(SharedRoom, AForkedChildForgetsWhatNobodyHolds) {
   SharedRoom<1000, 32> room;
-  ASSERT_TRUE(room.take(1000, 0));  // 300 of which were caught on their way to an owner
+  ASSERT_TRUE(room.take(1000, 0));  // 300 of which were on their way to an owner
   room.recount_after_fork(700);
   EXPECT_EQ(room.held(), 700u);
   EXPECT_TRUE(room.take(300, 0));
@@ -67,7 +67,7 @@ TEST(SharedRoom, ThreadsTogetherHoldNoMoreThanTheLimitAndLoseNothing) {
       for (int i = 0; i < 50'000; ++i) {
         const size_t bytes = 1 + random.below(600);
         if (!room.take(bytes, 0)) continue;
-        // Counted here after take() and before give(), so never more than the room says.
+        // Counted after take() and before give(), so the count never exceeds the room.
         if (owned.fetch_add(bytes) + bytes > kLeast) too_much = true;
         owned.fetch_sub(bytes);
         room.give(bytes);

@@ -1,4 +1,4 @@
-// How long a thread's magazines are, and what is taken and given at once.
+// The lengths of a thread's magazines, and how many blocks are taken and given at once.
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -11,7 +11,7 @@
 namespace loam {
 namespace {
 
-using namespace test;  // what the fixture brings
+using namespace test;  // contents of the fixture
 
 TEST_F(ThreadCacheTest, ABusyClassMissesEverLessOften) {
   in_thread([] {
@@ -57,9 +57,9 @@ TEST_F(ThreadCacheTest, LargeBlocksComeByWholeMagazinesToWhoOnlyTakes) {
         for (unsigned i = 0; i < count; ++i) blocks.push_back(allocate(c));
         return current_cache->refills() - before;
       };
-      refills_for(4 * whole);  // until the magazine is as long as it gets
+      refills_for(4 * whole);  // until the magazine has its final length
       EXPECT_LE(refills_for(kBlocks), kBlocks / whole + 1) << bytes;
-      // Who gives in between may do so again: half of the magazine stays free for it.
+      // A thread may give blocks in between: half of the magazine stays free for them.
       uint64_t refills = 0;
       for (unsigned round = 0; round < 10; ++round) {
         for (unsigned i = 0; i < whole + 1; ++i) {
@@ -78,13 +78,14 @@ TEST_F(ThreadCacheTest, LargeBlocksComeByWholeMagazinesToWhoOnlyTakes) {
 }
 
 TEST_F(ThreadCacheTest, AfterHundredRoundsNeighboursStillFollowEachOther) {
-  // Whose frees come in order, magazine by magazine, and begin at another place in each round.
+  // The thread's frees come in order, magazine by magazine, and begin at another place in each
+  // round.
   in_thread([] {
     for (const size_t bytes :
          {size_t{4} << 10, size_t{8} << 10, size_t{16} << 10, size_t{32} << 10}) {
       const unsigned c = class_for(bytes);
       std::vector<void*> blocks(1000);
-      size_t jumps = 0;  // to memory that lies neither in the span nor beside it
+      size_t jumps = 0;  // to memory neither in the span nor beside it
       for (unsigned round = 0; round < 100; ++round) {
         for (void*& block : blocks) block = allocate(c);
         jumps = 0;
@@ -102,7 +103,7 @@ TEST_F(ThreadCacheTest, AfterHundredRoundsNeighboursStillFollowEachOther) {
   });
 }
 
-// Each size in a thread of its own: together they would be more than need not be earned.
+// Each size has a thread of its own, because together they would exceed the unearned room.
 TEST_F(ThreadCacheTest, ABatchThatIsTakenAndGivenInTurnFitsItsMagazine) {
   for (const size_t bytes : {16, 64, 128, 256, 512, 1024, 2048}) {
     in_thread([bytes] {
@@ -148,7 +149,7 @@ TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsShare) {
     in_thread([c] {
       const size_t bytes = kSizeClasses[c].bytes;
       std::vector<void*> blocks(2500);
-      // In turn, so that magazines grow beyond what one way alone gets.
+      // Takes and gives in turn, so that magazines grow beyond what one direction alone gets.
       for (int round = 0; round < 3; ++round) {
         for (void*& block : blocks) block = allocate(c);
         for (void* block : blocks) {
@@ -185,8 +186,8 @@ TEST_F(ThreadCacheTest, AThreadHoldsABoundedAmountOverAllClasses) {
 
 TEST_F(ThreadCacheTest, ManyClassesOfLargeBlocksInUseAreServedByMagazines) {
   in_thread([] {
-    // A block of every class from 1 to 24 KiB stays; one after the other is replaced, as a table of
-    // buffers is.
+    // A block of every class from 1 to 24 KiB stays. One after the other is replaced, as in a table
+    // of buffers.
     std::vector<void*> blocks;
     for (unsigned c = class_for(1024); kSizeClasses[c].bytes <= 24576; ++c)
       blocks.push_back(allocate(c));
@@ -208,7 +209,7 @@ TEST_F(ThreadCacheTest, ManyClassesOfLargeBlocksInUseAreServedByMagazines) {
 }
 
 TEST_F(ThreadCacheTest, ThreadsShareWhatTheyHoldBeyondTheirDue) {
-  // Each wants its 2 MiB; beyond 512 KiB all of them together have 8 MiB (thread_cache.h:
+  // Each thread wants its 2 MiB. Beyond 512 KiB all threads together have 8 MiB (thread_cache.h:
   // kProcessBytes).
   constexpr unsigned kThreads = 16;
   std::atomic<unsigned> filled{0};
@@ -238,7 +239,7 @@ TEST_F(ThreadCacheTest, AFullMagazineGivesTheColdHalfAway) {
     const uint64_t flushes = current_cache->flushes();
     for (void* block : blocks) release(block);
     EXPECT_GT(current_cache->flushes(), flushes);
-    // What it still holds is what was freed last.
+    // It still holds the blocks that were freed last.
     const size_t held = current_cache->held_blocks(1);
     ASSERT_GT(held, 0u);
     for (size_t i = 0; i < held; ++i)
@@ -302,7 +303,7 @@ TEST_F(ThreadCacheTest, AClassThatComesLateGetsItsPlaceFromTheLargestMagazine) {
 TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
   in_thread([] {
     use_up_the_room();
-    // Another size's batches, long enough for collections: in the end they fit its magazine.
+    // Batches of another size, for enough collections that they fit its magazine in the end.
     const unsigned c = class_for(272);
     std::vector<void*> blocks;
     uint64_t slow = 1;
@@ -352,8 +353,8 @@ TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
     LargeHeap heap(size_t{128} << 20);
     EXPECT_LT(slow_in_turn(kManyClasses, 40), kManyClasses / 2) << "nearly all of them fit";
     EXPECT_GT(current_cache->held_bytes(), kThreadBytes);
-    // More than all threads may hold: it stops there, and is not taken for one of several that want
-    // it.
+    // More than all threads may hold. The thread stops there, and is not treated as one of several
+    // that want the room.
     static_cast<void>(slow_in_turn(kTooMany, 40, kTooMuch));
     for (int round = 0; round < 40; ++round) {
       static_cast<void>(slow_in_turn(kTooMany, 1, kTooMuch));
@@ -379,11 +380,11 @@ TEST_F(ThreadCacheTest, AThreadInASmallHeapHoldsLittle) {
   });
 }
 
-// One thread has most of what all may hold. Another is refused, the first notices by and by, and
-// the other has room.
+// One thread has most of what all threads may hold. Another thread is refused, the first one
+// notices that after a while, and the other one gets room.
 TEST_F(ThreadCacheTest, WhoHoldsMuchMakesRoomForWhoIsRefused) {
   LargeHeap heap(size_t{64} << 20);
-  constexpr unsigned kSome = 14;  // classes that fit what a thread may hold in any case
+  constexpr unsigned kSome = 14;  // classes that fit into what a thread may always hold
   enum class Turn { kFirst, kSecond, kNotice, kAgain, kOver };
   std::atomic<Turn> turn{Turn::kFirst};
   const auto wait_for = [&](Turn which) {
@@ -414,11 +415,11 @@ TEST_F(ThreadCacheTest, WhoHoldsMuchMakesRoomForWhoIsRefused) {
   second.join();
 }
 
-// Before the next collection, which comes after 256 slow operations: its batches fit its magazine,
-// and a class in use keeps what it has.
+// Before the next collection, which comes after 256 slow operations, the batches of the class fit
+// its magazine. A class in use keeps its blocks.
 TEST_F(ThreadCacheTest, AClassThatMissesTakesTheRoomOfOneThatRests) {
   in_thread([] {
-    // Whom the search meets first of those that hold something.
+    // The first class that the search meets among those that hold blocks.
     unsigned busy = 0;
     for (const unsigned c : use_up_the_room()) {
       if (busy == 0 && current_cache->held_blocks(c) > 50) busy = c;
@@ -426,7 +427,7 @@ TEST_F(ThreadCacheTest, AClassThatMissesTakesTheRoomOfOneThatRests) {
     ASSERT_NE(busy, 0u);
     release(allocate(busy));
     uint64_t most = 0;
-    // Of one after the other, so that the last collection was now sooner, now later.
+    // Uses one class after the other, so that the time since the last collection varies.
     for (const size_t bytes : {272, 304, 336, 368, 400}) {
       const unsigned c = class_for(bytes);
       const unsigned batch = static_cast<unsigned>(kClassBytes / bytes / 2);

@@ -1,4 +1,4 @@
-// What a thread's magazines hold while it seldom misses.
+// The size of a thread's magazines while it rarely misses.
 #include "cache/miss_rate.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace loam {
 namespace {
 
-using namespace test;  // what the fixture brings
+using namespace test;  // contents of the fixture
 
 constexpr size_t kUnearnedBytes = ThreadCache::kUnearnedBytes;
 
@@ -26,7 +26,7 @@ TEST(MissRate, IsLowWhereManyFreesPassBetweenSlowOperations) {
   EXPECT_FALSE(rate.is_low());
   note(100, MissRate::kRare + 4);
   EXPECT_TRUE(rate.is_low());
-  note(100, 0);  // who only allocates
+  note(100, 0);  // a thread that only allocates
   EXPECT_FALSE(rate.is_low());
   note(20, uint64_t{1} << 40);
   EXPECT_TRUE(rate.is_low());
@@ -38,7 +38,7 @@ TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGivesBackWhatItNeededOnce) {
   in_thread([] {
     static_cast<void>(slow_in_turn(kManyClasses, 40));
     ASSERT_GT(current_cache->held_bytes(), kUnearnedBytes + kFirstSlotsBytes);
-    // Every class is in use, one block of it: none of them rests.
+    // Every class is in use with one block, so none of them rests.
     const uint64_t slow = current_cache->refills() + current_cache->flushes();
     for (int round = 0; round < 10'000; ++round) {
       for (unsigned c = class_for(528); c < class_for(528) + kManyClasses; ++c)
@@ -52,8 +52,8 @@ TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGivesBackWhatItNeededOnce) {
 
 TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGrowsNoFurther) {
   in_thread([] {
-    // As many hits before each call that may be slow as make it rare; all of them fewer than call
-    // for a collection.
+    // Enough hits before each call that may be slow to make slow calls rare. All of them together
+    // are too few for a collection.
     const auto hit = [] {
       for (unsigned i = 0; i < MissRate::kRare + 2; ++i) release(allocate(8));
     };
@@ -83,7 +83,7 @@ TEST_F(ThreadCacheTest, AThreadThatHoldsLittleGivesBackWhatRestsToo) {
     const size_t held = current_cache->held_bytes();
     ASSERT_GT(held, size_t{16} << 10);
     ASSERT_LT(held, kUnearnedBytes);
-    for (int i = 0; i < 3 * 65'536; ++i) release(allocate(busy));  // and every one hits
+    for (int i = 0; i < 3 * 65'536; ++i) release(allocate(busy));  // and every call hits
     EXPECT_LT(current_cache->held_bytes(), held / 16);
   });
 }
@@ -99,7 +99,7 @@ TEST_F(ThreadCacheTest, AThreadThatUsesEveryClassAtRandomSeldomMisses) {
     std::vector<Block> blocks(1024);
     const auto replace = [&](Block* block) {
       if (block->address != nullptr) release(block->address);
-      // Small blocks more often than large ones, as programs have them: by the square root of the
+      // Small blocks are more frequent than large ones, as in programs: by the square root of the
       // length.
       const double root =
           0.006 + 0.494 * static_cast<double>(1 + random.below(1 << 20)) / (1 << 20);

@@ -1,5 +1,5 @@
-// A thread's magazines on the pretend system. Each test body runs in a thread of its own, because
-// that is what has a cache of its own; the heap behind them is the process's, so counts are
+// A thread's magazines on the pretended system. Each test body runs in a thread of its own, because
+// only a thread has a cache of its own. The heap behind the caches is the process's, so counts are
 // differences.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace loam::test {
 
 namespace fake = os::fake;
 
-// At most so many bytes of blocks a class and a thread.
+// The most bytes of blocks that a class and thread may hold.
 using magazine_policy::kClassBytes;
 using magazine_policy::kFewSlots;
 inline constexpr size_t class_bytes(size_t block_bytes) {
@@ -44,11 +44,11 @@ inline size_t slots_out(unsigned c) {
 }
 
 inline constexpr unsigned kManyClasses = 40;  // with 64 KiB each in use
-// First slots of blocks below 1 KiB stand beside the rest.
+// First slots of blocks below 1 KiB are counted beside the rest.
 inline constexpr size_t kFirstSlotsBytes = size_t{256} << 10;
 
-// Allocates and frees so many bytes of each of so many classes, from 528 bytes on, in turn. Returns
-// slow operations of the last of `rounds`.
+// Allocates and frees `bytes` bytes of each of `classes` classes, from 528 bytes on, in turn.
+// Returns the slow operations of the last of `rounds`.
 inline uint64_t slow_in_turn(unsigned classes, int rounds, size_t bytes = kClassBytes / 2) {
   uint64_t slow = 0;
   for (int round = 0; round < rounds; ++round) {

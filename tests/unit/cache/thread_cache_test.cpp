@@ -1,4 +1,4 @@
-// A thread's cache: what it is, when it works, and what it finds out.
+// A thread's cache: its properties, when it works, and which mistakes it finds.
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -13,7 +13,7 @@
 namespace loam {
 namespace {
 
-using namespace test;  // what the fixture brings
+using namespace test;  // contents of the fixture
 
 TEST_F(ThreadCacheTest, AThreadGetsItsCacheWithItsFirstBlock) {
   const size_t threads = cache_registry.totals().threads;
@@ -37,7 +37,7 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyFreesGivesAllThatAnotherTakes) {
     in_thread([&] {
       for (void* block : blocks) release(block);
       const unsigned most = magazine_policy::one_way_capacity(64);
-      // A first magazineful, and then as many again each time, but for what fills no batch.
+      // First a full magazine, and then as many blocks again each time, in whole batches.
       const unsigned each = most - most % SmallHeap::max_transfer(c);
       EXPECT_LE(current_cache->flushes(), 1 + (3000 - most + each - 1) / each);
       EXPECT_GT(default_small_heap.stats(c).queued, 2000u);
@@ -85,7 +85,7 @@ TEST_F(ThreadCacheTest, AClassThatIsUsedOnceStrandsNextToNothing) {
   in_thread([] {
     for (unsigned c = 1; c < kSizeClassCount; ++c) {
       void* block = allocate(c);
-      // Two, or a cache line.
+      // Two blocks, or a cache line.
       const size_t most = kSizeClasses[c].bytes < kCacheLine ? 4 : 2;
       EXPECT_LT(current_cache->held_blocks(c), most);
       release(block);
@@ -190,7 +190,7 @@ TEST_F(ThreadCacheTest, TheRegistryCountsWhatCachesHold) {
 
 TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
   in_thread([] {
-    // 64 MiB freed, then nothing but a loop that a magazine serves alone.
+    // 64 MiB are freed. Then the thread only runs a loop that one magazine serves.
     std::vector<Span*> runs;
     for (int i = 0; i < 32; ++i) {
       runs.push_back(page_heap.allocate_large(Pages(512), Pages(1), 1, 0).span);
@@ -210,7 +210,7 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
     }
     EXPECT_LE(page_heap.stats().dirty.count, PurgePolicy::kFloor.count);
     EXPECT_FALSE(page_heap.wants_ticks());
-    // Nothing is armed any more: the loop takes no slow call.
+    // No magazine is armed any more, so the loop makes no slow call.
     const BinStats before = default_small_heap.stats(3);
     ASSERT_NE(block = current_cache->pop(3), nullptr);
     EXPECT_TRUE(current_cache->push(3, block));
@@ -218,7 +218,7 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
   });
 }
 
-// 100 MiB in ticks of 8 MiB at least, all of them in the clock's same step.
+// 100 MiB in ticks of at least 8 MiB, all of them at the same reading of the clock.
 TEST_F(ThreadCacheTest, AHundredCallsAfterASilenceGiveBackWhatAClockWouldHave) {
   in_thread([] {
     std::vector<Span*> runs;
@@ -230,7 +230,7 @@ TEST_F(ThreadCacheTest, AHundredCallsAfterASilenceGiveBackWhatAClockWouldHave) {
     void* block = allocate(3);
     release(block);
     fake::advance_ms(1500);
-    // The first slow call sees the clock, whichever class it is of.
+    // The first slow call of any class sees the clock.
     release(allocate(60));
     for (int i = 0; i < 50; ++i) {
       block = allocate(3);
@@ -259,7 +259,7 @@ TEST_F(ThreadCacheTest, FreesThatHitAreCountedInEveryOrder) {
   });
 }
 
-// Of a few blocks, whatever is freed next: such a thread never misses its cache.
+// A thread with a few blocks never misses its cache, whatever it frees next.
 TEST_F(ThreadCacheTest, AThreadThatOnlyHitsTakesASlowCallNowAndThen) {
   in_thread([] {
     for (const size_t count : {1u, 3u, 10u}) {
@@ -335,7 +335,7 @@ TEST_F(ThreadCacheTest, WithoutMemoryForItsSlotsAThreadGoesToTheBins) {
     void* one = allocate(2);  // the page heap has its tables now
     fake::fail(fake::Call::kReserveMetadata);
     fake::fail(fake::Call::kCommitMetadata);
-    // Whatever the arena still has is used up; then every class without slots is served singly.
+    // Uses up the rest of the arena. Then every class without slots is served one by one.
     for (size_t bytes = MetadataArena::kLargestPiece; bytes >= 64; bytes /= 2) {
       while (metadata.allocate(bytes) != nullptr) {
       }
@@ -361,7 +361,7 @@ TEST_F(ThreadCacheTest, WithoutMemoryForItsSlotsAThreadGoesToTheBins) {
 TEST_F(ThreadCacheTest, WithoutMemoryForACacheAThreadGoesToTheBins) {
   std::vector<void*> blocks;
   in_thread([&] {
-    void* held = allocate(2);  // while this thread lives its cache is no spare one for the next
+    void* held = allocate(2);  // while this thread lives, the next one cannot adopt its cache
     fake::fail(fake::Call::kReserveMetadata);
     fake::fail(fake::Call::kCommitMetadata);
     while (metadata.allocate(64) != nullptr) {

@@ -1,5 +1,4 @@
-// Caches of real threads on the real system: blocks that cross threads, and what happens at a
-// thread's end.
+// Caches of real threads on the real system: blocks that cross threads, and the end of a thread.
 #include <pthread.h>
 
 #include <atomic>
@@ -57,7 +56,7 @@ TEST(Threads, AnEndedThreadLeavesNothingBehind) {
         for (int i = 0; i < 30; ++i) blocks.push_back(allocate(c));
       }
       for (void* block : blocks) release(block);
-      release(allocate(1));  // of the others, idle magazines may have been collected
+      release(allocate(1));  // collections may have taken the idle magazines of the others
       EXPECT_GT(current_cache->held_bytes(), 0u);
     });
   }
@@ -71,7 +70,7 @@ TEST(Threads, RoomThatThreadsHadIsFreeAfterThem) {
   const size_t before = ThreadCache::process_room.held();
   for (int round = 0; round < 3; ++round) {
     std::thread([&] {
-      // Magazines of many classes, beyond what is the thread's due.
+      // Magazines of many classes, beyond the thread's due.
       std::vector<void*> blocks;
       for (int pass = 0; pass < 4; ++pass) {
         for (unsigned c = 1; c < kSizeClassCount; ++c) {
@@ -163,7 +162,7 @@ pthread_key_t late_key;
 std::atomic<int> late_runs{0};
 
 void late_destructor(void*) {
-  // The C library frees after our own destructor ran: such a thread has no cache any more, and gets
+  // The C library frees after our own destructor ran. Such a thread has no cache any more, and gets
   // none.
   EXPECT_EQ(current_cache->state(), ThreadCache::State::kEnded);
   std::vector<void*> blocks;

@@ -1,4 +1,5 @@
-// Where every byte is: the equations of counters/snapshot.h, exact while no other thread allocates.
+// The place of every byte: the equations of counters/snapshot.h, exact while no other thread
+// allocates.
 #include "counters/snapshot.h"
 
 #include <atomic>
@@ -22,7 +23,7 @@ using test::Random;
 using test::resident_bytes;
 using test::snapshot;
 
-// A sanitizer's shadow moves with the program's memory, so it drowns what the heap does.
+// A sanitizer's shadow moves with the program's memory, and hides the effect of the heap.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr bool kResidentIsOurs = false;
 #else
@@ -116,7 +117,7 @@ TEST(CompactTest, AfterTheLastFreeNothingIsUsedAndNothingResident) {
   Random random = test::seeded(2);
   LOAM_TRACE_SEED(random);
   const size_t before = resident_bytes();
-  std::vector<std::thread> workers;  // their caches go home with them
+  std::vector<std::thread> workers;  // the ends of the threads return their caches
   for (uint64_t t = 0; t < 2; ++t) {
     workers.emplace_back([t] {
       Random mine = test::seeded(t + 10);
@@ -131,7 +132,7 @@ TEST(CompactTest, AfterTheLastFreeNothingIsUsedAndNothingResident) {
   const size_t records = snapshot()->metadata_bytes;
   const heap::CompactResult result = heap::compact();
   const auto s = snapshot();
-  // Some of it may have gone by itself, with time.
+  // The purge may already have taken some of it.
   EXPECT_GE(s->purged_bytes + records - s->metadata_bytes, result.released_bytes);
   EXPECT_GT(s->purged_bytes, size_t{8} << 20);
   expect_equations(*s);
@@ -166,7 +167,7 @@ TEST(CompactTest, ASparseHeapGivesUpThePagesBetweenItsBlocks) {
     EXPECT_LT(resident_bytes() + (size_t{50} << 20), full);
   }
   for (void* block : blocks.all()) blocks.check(block);
-  // The holes are used again, and what was given back is counted right.
+  // The holes are used again, and purged memory is counted correctly.
   for (int i = 0; i < 30'000; ++i) {
     const size_t bytes = 1000 + random.below(3000);
     blocks.add(heap::allocate(bytes), bytes);

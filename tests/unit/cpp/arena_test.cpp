@@ -233,9 +233,9 @@ TEST(ArenaAllocator, StandardContainersLiveInAnArena) {
   std::vector<int, arena_allocator<int>> v(a), w(b);
   v.assign(100, 1);
   w.assign(50, 2);
-  v.swap(w);  // the allocators go along
+  v.swap(w);  // the allocators move with the contents
   EXPECT_EQ(v.get_allocator().resource(), &b);
-  v = w;  // and stay behind
+  v = w;  // and do not move
   EXPECT_EQ(v.get_allocator().resource(), &b);
   v = std::move(w);
   EXPECT_EQ(v.get_allocator().resource(), &a);
@@ -296,7 +296,7 @@ TEST(BlockSource, AMemoryResourceServesAndItsExceptionsAreNoMemory) {
   EXPECT_THROW(static_cast<void>(a.allocate(1 << 20)), std::bad_alloc);
 }
 
-// Random operations against a model: what is live keeps its bytes, whatever is marked and rewound.
+// Random operations against a model: live blocks keep their bytes, whatever is marked and rewound.
 TEST(Arena, RandomOperationsAgreeWithAModel) {
   auto random = test::seeded(1);
   LOAM_TRACE_SEED(random);

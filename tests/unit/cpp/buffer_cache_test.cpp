@@ -171,8 +171,8 @@ TEST(RequestHistogram, SuggestsTheArticlesCutoff) {
   EXPECT_EQ(h.total(), 20'002u);
 }
 
-// The article's walk: what is handed out is disjoint and large enough, sums are right. Returns the
-// per cent used over all of it.
+// The article's walk: buffers are disjoint and large enough, and sums are right. Returns the per
+// cent used over all steps.
 template <typename Policy>
 double walk(Policy policy, bool bounded) {
   auto random = test::seeded(4);

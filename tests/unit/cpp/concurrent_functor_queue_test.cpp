@@ -238,7 +238,7 @@ TEST(ConcurrentFunctorQueue, EverythingArrivesOnceWhenConsumersSleep) {
 }
 
 TEST(ConcurrentFunctorQueue, NoProducersFunctorsAreLeftLying) {
-  // A consumer that always finds something in its own lane still comes to the others'.
+  // A consumer that always finds a functor in its own lane must still come to the other lanes.
   concurrent_functor_queue<> q;
   std::atomic<bool> seen{false};
   std::thread([&] { q.push([&] { seen = true; }); }).join();

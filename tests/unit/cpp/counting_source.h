@@ -1,4 +1,5 @@
-// A block_source for tests: counts what is out, checks what comes back, fails when it is told to.
+// A block_source for tests. It counts the blocks that are out, checks those that come back, and
+// fails on request.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ class CountingSource {
   loam::block_source source() { return {kOperations, this}; }
   operator loam::block_source() { return source(); }
 
-  /// So many more requests are served, then none.
+  /// Serves this many more requests, and then none.
   void fail_after(uint64_t requests) { left_ = requests; }
   void never_fail() { left_ = UINT64_MAX; }
 

@@ -205,7 +205,7 @@ TEST(FunctorQueue, AFunctorMayUseItsQueue) {
   q.push([&] { repost(50); });
   EXPECT_EQ(q.run_all(), 51u);
   EXPECT_EQ(seen.back(), 0);
-  // Runs the rest from inside, several blocks of it.
+  // A functor runs the rest of the queue, which is several blocks.
   int inner = 0;
   bool alive_after = false;
   q.push([&, text = std::string(200, 'y')] {

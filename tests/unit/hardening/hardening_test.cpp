@@ -1,4 +1,4 @@
-// The hardened heap stands on the functions that were handed to it, and on nothing else of the heap
+// The hardened heap needs only the functions that it was given, and no other part of the heap
 // above.
 #include "hardening/hardening.h"
 

@@ -1,4 +1,4 @@
-// Freed blocks that are held back: how many, how long, and what shows that one was written to.
+// Freed blocks that are held back: how many, how long, and how a write to one shows.
 #include "hardening/quarantine.h"
 
 #include <cstring>
@@ -12,7 +12,7 @@ constexpr size_t kLimit = 64 << 10;
 
 void* number(uintptr_t value) { return reinterpret_cast<void*>(value * 16); }
 
-// What comes out when an entry goes in, until it is in.
+// Inserts an entry, and visits the entries that leave for it.
 template <class Visit>
 void put(Quarantine& quarantine, const Quarantine::Entry& entry, Visit visit) {
   for (bool pushed = false; !pushed;) {

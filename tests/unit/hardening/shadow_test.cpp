@@ -1,4 +1,4 @@
-// What is known of a block by its address, and the log of frees.
+// The knowledge of a block by its address, and the log of frees.
 #include "hardening/shadow.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Classes with several bins behind malloc(): counters add up, and a child that is forked meanwhile
-// has them all.
+// has all of the bins.
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -47,7 +47,7 @@ TEST(BinsByHome, AddUpAndAreWholeInAChild) {
         }
       }
       ++ready;
-      // Goes on while the child is made.
+      // Continues while the child is made.
       while (!go_on) {
         void* some[200];
         for (void*& block : some) block = heap::allocate(sizes[random.below(4)]);

@@ -1,5 +1,5 @@
-// Live blocks of the heap with their content, for tests on the real system: every block is filled
-// with bytes of its own and checked when it goes.
+// Live blocks of the heap with their content, for tests on the real system. Every block is filled
+// with bytes of its own, which are checked at its end.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class Blocks {
  public:
   ~Blocks() { free_all(); }
 
-  /// Takes over a block that holds at least `bytes`; fills it.
+  /// Registers a block that holds at least `bytes`, and fills it.
   void add(void* block, size_t bytes) {
     ASSERT_NE(block, nullptr) << bytes << " bytes";
     const uintptr_t address = reinterpret_cast<uintptr_t>(block);
@@ -54,7 +54,7 @@ class Blocks {
     heap::free(block);
   }
 
-  /// Another owner has the block now (freed or moved).
+  /// Forgets a block that was freed or moved.
   void forget(void* block) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(block);
     live_.erase(address);
@@ -62,7 +62,7 @@ class Blocks {
   }
 
   [[nodiscard]] void* random(Random& random) {
-    // Swapped to the end, so that forgetting it costs nothing.
+    // The entry is swapped to the end, so that forgetting it is cheap.
     std::swap(order_[random.below(order_.size())], order_.back());
     std::swap(order_.front(), order_.back());
     return reinterpret_cast<void*>(order_.front());
@@ -90,8 +90,8 @@ class Blocks {
     order_.clear();
   }
 
-  /// Large blocks carry their mark at both ends and every few pages: enough to notice a neighbour's
-  /// write or a purge, without touching gigabytes.
+  /// Large blocks carry their mark at both ends and every few pages. That is enough to notice a
+  /// neighbour's write or a purge, without touching gigabytes.
   static void mark(void* block, size_t bytes, unsigned char fill) {
     unsigned char* p = static_cast<unsigned char*>(block);
     if (bytes <= kWhole) {

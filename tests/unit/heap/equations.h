@@ -12,7 +12,7 @@ namespace loam::test {
 
 struct WholeSnapshot : Snapshot {
   ClassSnapshot classes[kMagazineCount] =
-      {};  ///< by number; those not in use, and kMixedClass, are all zero
+      {};  ///< by number; unused ones, and kMixedClass, are all zero
 };
 
 inline std::unique_ptr<WholeSnapshot> snapshot() {

@@ -1,5 +1,4 @@
-// fork(): the child has one thread, every lock free, and nothing of what the other threads held is
-// lost.
+// fork(): the child has one thread, every lock is free, and no memory of the other threads is lost.
 #include <sys/wait.h>
 #include <unistd.h>
 #include <atomic>
@@ -21,8 +20,8 @@ using test::Blocks;
 using test::Random;
 using test::totals;
 
-/// Runs `body` in a child; its result is the child's exit status (a signal is 128 + its number). A
-/// child that hangs is ended after some seconds.
+/// Runs `body` in a child and returns the child's exit status (a signal is 128 + its number). A
+/// child that hangs is killed after some seconds.
 template <class Body>
 int in_child(Body body) {
   const pid_t child = fork();
@@ -62,7 +61,7 @@ TEST_F(ForkTest, TheChildGoesOnWithItsOwnBlocks) {
 }
 
 TEST_F(ForkTest, TheChildForgetsRoomThatNobodyHolds) {
-  // As a thread that fork() caught between the count of all and its own.
+  // Like a thread that fork() interrupted between the count of all threads and its own.
   constexpr size_t kMuch = size_t{64} << 20;
   ASSERT_TRUE(ThreadCache::process_room.take(kMuch, SIZE_MAX));
   ASSERT_TRUE(RunCache::process_room.take(kMuch, SIZE_MAX));
@@ -146,9 +145,9 @@ TEST_F(ForkTest, ForksAmongBusyThreadsNeitherHangNorBreakTheChild) {
   EXPECT_TRUE(heap::is_valid());
 }
 
-// A thread that is stopped on a private heap's fast path, where the slot has left the magazine and
-// is not live yet, or has been marked and is not in the magazine yet. Two threads can stand there
-// at once. One slot more is missing than threads stood there: that is a fault.
+// A thread is stopped on a private heap's fast path. There the slot has left the magazine and is
+// not live yet, or has been marked and is not in the magazine yet. Two threads can be there at
+// once. If one slot more is missing than threads were there, that is a fault.
 TEST_F(ForkTest, TheChildFindsAHeapWholeThatOthersWereTakingFrom) {
   for (const unsigned threads : {1u, 2u}) {
     for (const unsigned missing : {threads, threads + 1}) {

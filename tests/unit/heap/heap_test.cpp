@@ -47,7 +47,7 @@ TEST_F(HeapTest, EverySizeIsServedAlignedUsableAndApart) {
     void* block = heap::allocate(bytes);
     blocks.add(block, bytes);
     ASSERT_EQ(reinterpret_cast<uintptr_t>(block) % 16, 0u);
-    // All of what is said to be usable is.
+    // All bytes that are reported as usable can be used.
     const size_t usable = heap::usable_size(block);
     ASSERT_GE(usable, std::max<size_t>(bytes, 1));
     if (usable > bytes) {
@@ -58,8 +58,8 @@ TEST_F(HeapTest, EverySizeIsServedAlignedUsableAndApart) {
 }
 
 TEST_F(HeapTest, RoundingIsSmallAboveTheSmallSizesToo) {
-  // Nothing that was freed serves here: a run that is kept may be a sixteenth longer than what it
-  // is handed out for.
+  // Removes freed runs, because a kept run may be a sixteenth longer than the request that it
+  // serves.
   static_cast<void>(heap::compact());
   std::vector<void*> blocks;
   for (const size_t bytes : size_grid()) {
@@ -134,7 +134,7 @@ TEST_F(HeapTest, ReallocationKeepsTheContentFromEverySizeToEverySize) {
 }
 
 TEST_F(HeapTest, AShrunkBlockGivesMemoryBack) {
-  // A block that stays where it is although almost nothing of it is wanted any more is a leak.
+  // A block that stays in place although almost none of it is wanted any more is a leak.
   for (const size_t from : {size_t{4096}, size_t{32'768}, size_t{1} << 20, size_t{64} << 20}) {
     for (const size_t to : {from / 2, from / 16, size_t{16}}) {
       void* block = heap::reallocate(heap::allocate(from), to);
@@ -150,7 +150,7 @@ TEST_F(HeapTest, AGrowingLargeBlockIsNotCopiedEachTime) {
   size_t bytes = step;
   void* block = heap::allocate(bytes);
   int copies = 0;
-  for (; bytes <= kMaxRun.bytes(); bytes += step) {  // above, a move is no copy
+  for (; bytes <= kMaxRun.bytes(); bytes += step) {  // above this size a move is no copy
     void* grown = heap::reallocate(block, bytes);
     copies += grown != block;
     block = grown;
@@ -160,7 +160,7 @@ TEST_F(HeapTest, AGrowingLargeBlockIsNotCopiedEachTime) {
 }
 
 TEST_F(HeapTest, TheRecordsOfWhatIsFreedGoBackAsWell) {
-  // Of spans of a page: a record of 64 bytes for each.
+  // For spans of one page: a record of 64 bytes for each.
   constexpr size_t kBlocks = 600'000, kBytes = 96;
   std::vector<void*> blocks(kBlocks);
   const auto metadata_bytes = [] { return totals().metadata_bytes; };
@@ -172,7 +172,7 @@ TEST_F(HeapTest, TheRecordsOfWhatIsFreedGoBackAsWell) {
   EXPECT_GT(full, before + kRecords / 2) << "others may be free on pages of used ones";
   const uint64_t gone = page_heap.stats().purged_pages;
   for (void* block : blocks) heap::free(block);
-  const Pages went(page_heap.stats().purged_pages - gone);  // by the clock, where frees take long
+  const Pages went(page_heap.stats().purged_pages - gone);  // by the clock, if frees take long
   const heap::CompactResult result = heap::compact();
   EXPECT_GT(went.bytes() + result.released_bytes, kBlocks * kBytes);
   EXPECT_LT(metadata_bytes(), full - kRecords / 2);
@@ -190,7 +190,8 @@ TEST_F(HeapTest, ABlockThatGrowsBySmallStepsMovesSeldom) {
   for (; bytes <= kLargestSmall; bytes += 8) {
     void* grown = heap::reallocate(block, bytes);
     ASSERT_GE(heap::usable_size(grown), bytes);
-    // Room to grow is no reason to take what the smaller classes' blocks do not: pages of its own.
+    // Room to grow must not give a small block pages of its own, which blocks of its class do not
+    // have.
     ASSERT_LE(heap::usable_size(grown),
               std::min(bytes + bytes / 8 + bytes / 8 + 32, kLargestSmall));
     moves += grown != block;

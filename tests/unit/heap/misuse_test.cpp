@@ -1,5 +1,5 @@
-// What a program can do wrong with a pointer, each ended with one line or, when asked, reported and
-// dropped.
+// Mistakes of a program with a pointer. Each ends the program with one line or, on request, is
+// reported and ignored.
 #include <string>
 
 #include <gtest/gtest.h>

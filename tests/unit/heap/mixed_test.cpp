@@ -1,5 +1,5 @@
-// Phase changes on the real system: a program frees nine blocks in ten and goes on with other
-// sizes, so that its next blocks are cut from mixed spans. Nothing that a caller can see may tell.
+// Phase changes on the real system: a program frees nine blocks in ten and continues with other
+// sizes, so that its next blocks are cut from mixed spans. No caller may notice the difference.
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -24,7 +24,7 @@ using test::Random;
 using test::snapshot;
 using test::totals;
 
-// ThreadSanitizer makes every byte that a test fills or compares dear.
+// With ThreadSanitizer every byte that a test fills or compares is expensive.
 #if LOAM_THREAD_SANITIZER
 constexpr size_t kLive = size_t{1} << 20;
 #else
@@ -62,7 +62,7 @@ class MixedSpans : public testing::Test {
   void thin() {
     for (size_t keep = blocks.size() / 10; blocks.size() > keep;) free(blocks.random(random));
   }
-  /// Blocks of 64 bytes cut from mixed spans, most of `count`.
+  /// Blocks of 64 bytes that are cut from mixed spans: most of `count`.
   void make_guests() {
     fill(200, 240);
     thin();
@@ -137,8 +137,8 @@ TEST_F(MixedSpans, WhatAThreadFreesItAllocatesAgainWithoutACut) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "one thread, slowed down until the clock decides what lies free";
 #endif
-  // Under AddressSanitizer tenths of a second become seconds, and pages of slots that were unused
-  // for one second go back meanwhile.
+  // With AddressSanitizer tenths of a second become seconds, and pages of slots that were unused
+  // for one second are purged meanwhile.
 #if defined(__SANITIZE_ADDRESS__)
   constexpr int kLess = 8;
 #else
@@ -197,7 +197,7 @@ TEST_F(MixedSpans, AlignedAndZeroedBlocksKeepTheirPromises) {
         random.chance(30) ? heap::allocate_zeroed(bytes) : heap::allocate_aligned(alignment, bytes);
     ASSERT_NE(block, nullptr);
     if (random.chance(50)) {
-      // What a free leaves behind is what the next ones meet.
+      // The next blocks find the bytes that a free leaves behind.
       memset(block, 0xee, bytes);
       heap::free(block);
       block = heap::allocate_zeroed(bytes);
@@ -221,7 +221,7 @@ TEST_F(MixedSpans, AlignedAndZeroedBlocksKeepTheirPromises) {
 TEST_F(MixedSpans, AlignedBlocksOfAMagazineFullOfGuestsAreAligned) {
   LOAM_TRACE_SEED(random);
   make_guests();
-  // The magazines of these classes were just filled from mixed spans: at multiples of 16.
+  // The magazines of these classes were just filled from mixed spans, at multiples of 16.
   for (const size_t alignment : {32, 64, 128, 256, 512, 1024}) {
     for (int i = 0; i < 300; ++i) {
       add(alignment);
@@ -259,7 +259,7 @@ TEST_F(MixedSpans, MisusesOfGuestsAreReported) {
   blocks.forget(block);
   heap::free(block);
   EXPECT_NE(report_of([&] { heap::free(block); }).find("double free"), std::string::npos);
-  // Far apart: when it goes home.
+  // If the frees are far apart, it is found when the block goes home.
   EXPECT_NE(report_of([&] { heap::free(block); }).find("free"), std::string::npos);
   EXPECT_NE(report_of([&] { static_cast<void>(heap::reallocate(block, 10)); }).find("realloc"),
             std::string::npos);
@@ -272,7 +272,7 @@ TEST_F(MixedSpans, AChildOfForkGoesOnWithThem) {
   make_guests();
   std::atomic<bool> stop{false}, ready{false};
   std::thread other([&] {
-    // Its cache, with blocks of mixed spans in it, is adopted by the child.
+    // The child adopts this thread's cache, which has blocks of mixed spans.
     std::vector<void*> mine;
     for (int i = 0; i < 100; ++i) mine.push_back(heap::allocate(64));
     for (void* block : mine) heap::free(block);
@@ -343,7 +343,7 @@ TEST_F(MixedSpans, ThreadsFreeEachOthersGuests) {
   constexpr unsigned kPhases = 12;
 #endif
   const uint64_t conversions = snapshot()->mixed_conversions;
-  // A block says at both ends how long it is.
+  // A block has its length at both ends.
   struct Header {
     size_t bytes;
     uint64_t check;
@@ -410,8 +410,8 @@ TEST_F(MixedSpans, ThreadsFreeEachOthersGuests) {
 }
 
 TEST_F(MixedSpans, OwnersMayAskAboutTheirBlocksWhileTheSpanBecomesMixed) {
-  // One thread has the few blocks left of a phase; another's growth makes their spans mixed
-  // meanwhile.
+  // One thread has the few remaining blocks of a phase. Meanwhile another thread's growth makes
+  // their spans mixed.
   for (int round = 0; round < 4; ++round) {
     fill(700, 700);
     thin();
@@ -446,7 +446,7 @@ TEST_F(MixedSpans, AnEndedThreadLeavesNothingOfThemBehind) {
   const size_t before = snapshot()->cached_bytes;
   std::thread([&] {
     for (void* block : handed) heap::free(block);
-    // Its magazine of them is full; the snapshot knows them by their sizes.
+    // The thread's magazine is full of them, and the snapshot knows them by their sizes.
     EXPECT_GT(snapshot()->cached_bytes, before);
     expect_equations(*snapshot());
   }).join();
@@ -483,7 +483,7 @@ TEST_F(MixedSpans, InShardsAddUp) {
     });
   }
   while (ready != kThreads) std::this_thread::yield();
-  // While the threads have what their magazines hold.
+  // Meanwhile the threads keep the blocks of their magazines.
   EXPECT_TRUE(heap::is_valid());
   auto s = snapshot();
   expect_equations(*s);
@@ -508,7 +508,7 @@ TEST_F(MixedSpans, InShardsAddUp) {
   EXPECT_EQ(status, 0);
   go_on = true;
   for (std::thread& thread : threads) thread.join();
-  // Threads that are gone, blocks of every shard: all from here.
+  // Frees everything here: blocks of every shard, and of threads that have ended.
   for (const auto& own : kept) {
     for (void* block : own) {
       EXPECT_NE(heap::usable_size(block), 0u);

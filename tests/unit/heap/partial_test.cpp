@@ -1,5 +1,5 @@
-// A program that frees most of its large blocks and goes on with others: nothing that a caller can
-// see may tell, but for the memory.
+// A program that frees most of its large blocks and continues with others. Callers may notice only
+// the memory that it saves.
 #include <cstring>
 #include <iterator>
 #include <thread>
@@ -26,7 +26,7 @@ bool lies_in_partial_span(const void* block) {
   return span != nullptr && is_partial(span);
 }
 
-// One that lent pages.
+// A mixed span that lent pages.
 bool lies_in_mixed_span_with_gaps(const void* block) {
   const Span* const span = span_at(reinterpret_cast<uintptr_t>(block));
   return span != nullptr && span->kind == SpanKind::kMixed && absent_pages(span) != 0;
@@ -47,8 +47,8 @@ class PartialHeap : public testing::Test {
     EXPECT_EQ(s->used_bytes, 0u);
   }
 
-  // One block in four of those sizes is left, and then others of all sizes are there. Each has its
-  // address at either end.
+  // One block in four of those sizes stays, and then there are other blocks of all sizes. Each has
+  // its address at either end.
   void use(size_t low = 4000, size_t high = 24'000) {
     std::vector<void*> all;
     for (size_t live = 0; live < kFill;) {
@@ -96,7 +96,7 @@ TEST_F(PartialHeap, IsSmallerAndLosesNothing) {
   EXPECT_TRUE(heap::is_valid());
   const auto s = snapshot();
   expect_equations(*s);
-  EXPECT_LE(s->used_bytes + s->dirty_bytes, kFill + kFill / 5);  // with pure spans 1.33 of it
+  EXPECT_LE(s->used_bytes + s->dirty_bytes, kFill + kFill / 5);  // 1.33 of it with pure spans
 }
 
 TEST_F(PartialHeap, IsAsSmallWhereSpansBecomeMixed) {
@@ -140,7 +140,7 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-// What walks show must not grow meanwhile.
+// The number of blocks in walks must not grow meanwhile.
 size_t walk(Seen* to, size_t room, bool forget) {
   loam_walk_entry at{};
   at.size = sizeof at;
@@ -163,7 +163,7 @@ size_t walk(Seen* to, size_t room, bool forget) {
   return seen;
 }
 
-// Once each, with and without a cursor.
+// A walk shows each block once, with and without a cursor.
 void expect_that_walks_show(std::initializer_list<const std::vector<void*>*> all) {
   static Seen with[200'000], without[200'000];
   const size_t seen = walk(with, std::size(with), false);

@@ -1,4 +1,4 @@
-// The whole heap on the pretend system, where memory can be refused and options can be set.
+// The whole heap on the pretended system, which can refuse memory, and where options can be set.
 #include <cerrno>
 #include <set>
 #include <vector>
@@ -88,7 +88,7 @@ TEST_F(PretendHeap, WithoutARegionALargeBlockGetsItsOwnMapping) {
   for (void* block : blocks) heap::free(block);
 }
 
-// A copy would end the test: nothing is at pretend addresses.
+// A copy would end the test, because pretended addresses have no memory.
 TEST_F(PretendHeap, ALongRunThatGrowsIsMovedAndNotCopied) {
   constexpr size_t kBytes = size_t{9} << 20;
   void* const neighbour = heap::allocate(kBytes);
@@ -107,7 +107,7 @@ TEST_F(PretendHeap, ALongRunThatGrowsIsMovedAndNotCopied) {
   EXPECT_EQ(after.dirty.bytes(), before.dirty.bytes()) << "its place holds no memory";
   EXPECT_EQ(after.large_blocks, before.large_blocks - 1);
   EXPECT_TRUE(heap::is_valid());
-  // Its place is the next one's, fresh.
+  // The next block gets its address, with fresh pages.
   const uint64_t fresh = after.fresh_pages;
   void* const next = heap::allocate(kBytes);
   EXPECT_EQ(next, block);
@@ -140,7 +140,7 @@ TEST_F(PretendHeap, ShortRunsAreNotMoved) {
   heap::free(shorter);
 }
 
-// What a run leaves is used again as well as what a mapping leaves.
+// The memory of a freed run is used again just as that of a freed mapping.
 TEST_F(PretendHeap, WhereMappingsAreKeptRunsAreNotMoved) {
   constexpr size_t kBytes = size_t{9} << 20;
   void* const block = heap::allocate(kBytes);
@@ -212,7 +212,8 @@ TEST_F(PretendHeap, WhereAPartGoesBackWhoAskedForHugePagesHasSmallOnes) {
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (i % 16 != 0) heap::free(blocks[i]);
   }
-  // Pages between live blocks go: the system would fill the gaps.
+  // Pages between live blocks are purged. The slab must be told first, or the system would fill the
+  // gaps.
   fake::clear_log();
   heap::compact();
   std::set<uintptr_t> told, purged;

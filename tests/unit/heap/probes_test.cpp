@@ -1,4 +1,4 @@
-// What a profiler learns that attaches while the heap works, and that nobody pays without one.
+// What a profiler learns that attaches while the heap works. Without a profiler it costs nothing.
 #include <map>
 #include <thread>
 #include <vector>
@@ -29,7 +29,7 @@ class ProbesTest : public testing::Test {
     settle();
   }
 
-  // Calls until the thread has looked after its probes, as any program makes.
+  // Makes calls, as any program does, until the thread has looked at its probes.
   static void settle() {
     for (int i = 0; i < 2000; ++i) heap::free(heap::allocate(64));
   }
@@ -82,7 +82,7 @@ TEST_F(ProbesTest, WeightsAddUpToWhatWasRequested) {
   }
   for (void* slot : slots) heap::free(slot);
   const Sums s = sums();
-  // Some 70,000 samples: 0.4 % is the standard deviation.
+  // About 70,000 samples: the standard deviation is 0.4 %.
   EXPECT_NEAR(s.bytes / bytes, 1, 0.02) << s.samples;
   EXPECT_NEAR(s.objects / kBlocks, 1, 0.05);
   EXPECT_EQ(s.frees, s.samples);
@@ -93,7 +93,7 @@ TEST_F(ProbesTest, EveryWayToABlockIsSeen) {
   fake::listen_to_probes(true, true);
   settle();
   fake::take_probed();
-  // Each of these is as good as always sampled: exp(-64) is its chance to be none.
+  // Each of these is almost certainly sampled: its chance of no sample is exp(-64).
   constexpr size_t kLong = 64 * MemoryProbes::kMeanBytes;
   const auto expect_one = [](const void* block, size_t bytes) {
     const auto said = fake::take_probed();
@@ -119,7 +119,7 @@ TEST_F(ProbesTest, AThreadThatStartsLaterIsSeen) {
   std::thread([] {
     for (int i = 0; i < 20'000; ++i) heap::free(heap::allocate(10'000));
   }).join();
-  // Some 380 samples
+  // About 380 samples
   const Sums s = sums();
   EXPECT_GT(s.samples, 200u);
   EXPECT_EQ(s.frees, s.samples);
@@ -136,7 +136,7 @@ TEST_F(ProbesTest, WhoGoesLeavesTheFastPaths) {
   fake::take_probed();
   for (void* block : blocks) heap::free(block);
   EXPECT_TRUE(fake::take_probed().empty());
-  // The same addresses are other blocks for the next profiler.
+  // For the next profiler the same addresses are other blocks.
   fake::listen_to_probes(true, true);
   settle();
   const Sums s = sums();

@@ -1,5 +1,5 @@
-// Recording of a live process: what is told is what happens, from the first block that lives to the
-// last call, while threads call the heap all the time.
+// Recording of a live process while threads call the heap all the time. The reports match the
+// events, from the first live block to the last call.
 #include <sys/wait.h>
 #include <unistd.h>
 #include <atomic>
@@ -22,7 +22,7 @@ namespace {
 
 using Request = RecordingRequest;
 
-// Of a recorder that remembers what it is told.
+// The functions of a recorder that remembers the reports.
 struct Told {
   std::mutex mutex;
   std::unordered_map<const void*, size_t> live;
@@ -67,7 +67,7 @@ const Recorder kRecorder = {
 
 void ask(Request::State state) {
   recording_request.state = state;
-  // One byte, as the tool does.
+  // Writes one byte, as the tool does.
   reinterpret_cast<std::atomic<uint8_t>*>(&taken_detours)[1].store(kRecorded >> 8);
 }
 
@@ -86,7 +86,7 @@ void stop() {
   wait_for(Request::kIdle);
 }
 
-// A thread that loses the processor in a call while recording begins may have that call missing.
+// If a thread loses the processor during a call while recording begins, that call may be missing.
 constexpr size_t kMissing = 1;
 
 class RecordingTest : public testing::Test {
@@ -98,7 +98,7 @@ TEST_F(RecordingTest, WhatLivesIsToldFirstAndThenEachCall) {
   std::vector<void*> blocks;
   for (size_t bytes : {1, 100, 3000, 40'000, 3'000'000, 40'000'000})
     blocks.push_back(heap::allocate(bytes));
-  // Cached blocks live no more.
+  // Cached blocks are no longer live.
   for (int i = 0; i < 300; ++i) blocks.push_back(heap::allocate(100));
   for (int i = 0; i < 200; ++i) heap::free(blocks.back()), blocks.pop_back();
   record();
@@ -142,7 +142,7 @@ TEST_F(RecordingTest, ThreadsGoOnWhileItBeginsAndEnds) {
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < kThreads; ++i) threads.emplace_back(churn, i + 1);
     record();
-    // One that begins meanwhile, and one that ends.
+    // One thread begins meanwhile, and one ends.
     std::thread([] { heap::free(heap::allocate(100)); }).join();
     for (size_t calls = told.calls; calls < 20'000;) {
       const std::lock_guard lock(told.mutex);
@@ -162,7 +162,7 @@ TEST_F(RecordingTest, ThreadsGoOnWhileItBeginsAndEnds) {
   EXPECT_TRUE(heap::is_valid());
 }
 
-// Both switch threads over in their own way, by bits of one word, while threads run.
+// Both switch the threads over while these run, each in its own way, by bits of one word.
 TEST_F(RecordingTest, AProfilerMayListenMeanwhile) {
   const auto until = [](auto is_so) {
     while (!is_so()) heap::free(heap::allocate(100));

@@ -1,7 +1,7 @@
-// A short life of the whole heap, once for every call of the system that it makes: that call is
-// refused, or that one and all after it. Whatever happens, a request is answered or is null with
-// ENOMEM, the heap is valid afterwards, and nothing is lost once the system gives again. Blocks lie
-// at pretend addresses and are never touched.
+// A short life of the whole heap, once for every call of the system that it makes. That call is
+// refused, or that one and all later ones. In each case a request is served or gets null with
+// ENOMEM, the heap is valid afterwards, and nothing is lost once the system gives memory again.
+// Blocks are at pretended addresses and are never touched.
 #include <cerrno>
 #include <vector>
 
@@ -26,7 +26,7 @@ class Refusals : public testing::Test {
     EXPECT_EQ(huge_map.totals().blocks, 0u);
   }
 
-  /// One answer: a block, or null with ENOMEM.
+  /// One result: a block, or null with ENOMEM.
   bool took(void* block) {
     if (block == nullptr) {
       EXPECT_EQ(errno, ENOMEM);
@@ -37,15 +37,14 @@ class Refusals : public testing::Test {
     return true;
   }
 
-  /// Every kind of block, in every way: small, a run of pages, a mapping of its own; aligned,
-  /// resized; freed in two steps with a trim between them. Returns how many requests were answered
-  /// null.
+  /// Every kind of block, made in every way: small, a run of pages, a mapping of its own; aligned,
+  /// resized; freed in two steps with a trim between them. Returns how many requests got null.
   int live_once() {
     nulls_ = 0;
     constexpr size_t kSizes[] = {16, 200, 3000, 30'000, 200'000, size_t{5} << 20, size_t{40} << 20};
     for (const size_t bytes : kSizes) {
       for (int i = 0; i < 6; ++i) {
-        errno = ENOMEM;  // What the callers of heap:: set.
+        errno = ENOMEM;  // errno, which the callers of heap:: set.
         took(heap::allocate(bytes + static_cast<size_t>(i) * 100));
       }
       took(heap::allocate_aligned(8192, bytes));
@@ -83,7 +82,7 @@ TEST_F(Refusals, EachCallOfTheSystemRefusedOnceOrForGoodLeavesTheHeapWhole) {
       nulls += live_once();
       ASSERT_TRUE(heap::is_valid());
       fake::clear_failures();
-      // What a refused purge left dirty goes now, and everything is served.
+      // Pages that a refused purge left dirty are purged now, and every request is served.
       ASSERT_EQ(live_once(), 0);
       ASSERT_TRUE(heap::is_valid());
       ASSERT_EQ(page_heap.stats().used.count, 0u);

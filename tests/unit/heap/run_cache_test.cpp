@@ -1,5 +1,5 @@
-// What a thread keeps of blocks above the largest class: no lock for the next one, a bound, nothing
-// after the thread. Tests that count locks are RunCacheImplementation.
+// The runs above the largest class that a thread keeps: the next block takes no lock, there is a
+// bound, and nothing stays after the thread. Tests that count locks are RunCacheImplementation.
 #include "cache/run_cache.h"
 
 #include <algorithm>
@@ -24,12 +24,12 @@ namespace {
 
 constexpr size_t kKiB = 1024;
 constexpr Pages kMostRoom{RunCache::kMostRoom};
-// Times that the purge looks in during so many frees, at most.
+// The most looks of the purge during `frees` frees.
 constexpr uint64_t looks(uint64_t frees) { return frees / ThreadCache::kRunsPerLook + 1; }
 
 const RunCache& cache() { return current_cache->runs(); }
 
-// Each body in a thread of its own, which has a cache of its own.
+// Each body runs in a thread of its own, which has a cache of its own.
 void in_thread(const std::function<void()>& body) {
   std::thread([&] {
     body();
@@ -37,7 +37,7 @@ void in_thread(const std::function<void()>& body) {
   }).join();
 }
 
-// Afterwards no freed run waits for its next request, which it may serve although it is a sixteenth
+// Removes freed runs that wait. Such a run could serve the next request although it is a sixteenth
 // longer.
 void have_no_run_wait() { static_cast<void>(heap::compact()); }
 
@@ -49,7 +49,7 @@ void warm_up(size_t bytes) {
       << cache().room().bytes();
 }
 
-// By a thread that goes at once, so that nothing of it stays.
+// Frees the block in a thread that ends at once, so that its cache keeps nothing.
 void free_elsewhere(void* block) {
   std::thread([=] { heap::free(block); }).join();
 }
@@ -67,7 +67,7 @@ TEST(RunCacheImplementation, ALoopTakesNoLockOnceItRepeats) {
       warm_up(bytes);
       const uint64_t before = page_heap.mutex().acquisitions();
       for (int i = 0; i < 1000; ++i) heap::free(heap::allocate(bytes));
-      // The purge may look in, every so many frees.
+      // The purge may look after every so many frees.
       EXPECT_LE(page_heap.mutex().acquisitions(), before + looks(1000)) << bytes;
     });
   }
@@ -79,7 +79,8 @@ TEST(RunCacheImplementation, ALoopOfAlignedBlocksTakesNoLockOnceItRepeats) {
       in_thread([=] {
         have_no_run_wait();
         warm_up(bytes);
-        void* unaligned = heap::allocate(bytes + kPageBytes);  // so that chance does not do it
+        // Shifts later addresses, so that they are not aligned by chance.
+        void* unaligned = heap::allocate(bytes + kPageBytes);
         const auto round = [=] {
           void* block = heap::allocate_aligned(alignment, bytes);
           EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u);
@@ -97,20 +98,20 @@ TEST(RunCacheImplementation, ALoopOfAlignedBlocksTakesNoLockOnceItRepeats) {
   }
 }
 
-// What a thread keeps is no memory to grow beside: lengths that it does not want again become parts
-// of longer ones.
+// The heap must not grow while a thread keeps unused memory: runs of lengths that it no longer
+// wants become parts of longer runs.
 TEST(RunCacheTest, WhatTheHeapGrowsByGoesHomeFromTheCache) {
   in_thread([] {
     have_no_run_wait();
-    heap::free(heap::allocate(Pages(450).bytes()));  // for all that follows, but the last
+    heap::free(heap::allocate(Pages(450).bytes()));  // for all later requests except the last
     for (size_t pages = 20; pages < 34; ++pages) warm_up(Pages(pages).bytes());
     const Pages kept = cache().held();
     ASSERT_GT(kept, Pages(200));
-    // As many pages go, and the rest of a run.
+    // The cache gives up as many pages, and the rest of a run.
     current_cache->note_growth(Pages(50));
     EXPECT_LE(cache().held() + Pages(50), kept);
     EXPECT_GT(cache().held() + Pages(50 + 34), kept);
-    // Longer than what is free, even side by side.
+    // Longer than all free runs, even if joined.
     const uint64_t before = value(stats::kFreshBytes);
     void* const longer = heap::allocate(Pages(500).bytes());
     ASSERT_GT(value(stats::kFreshBytes), before) << "it did not grow";
@@ -157,7 +158,8 @@ class Rounds {
 };
 
 TEST(RunCacheImplementation, ManyBlocksOfOneLengthTakeALockForSeveral) {
-  // How many of a length wait in a batch: half of what a thread keeps, and two at least.
+  // The number of runs of a length that wait in a batch: half of what a thread keeps, and at least
+  // two.
   const struct {
     size_t bytes;
     unsigned batch;
@@ -175,7 +177,7 @@ TEST(RunCacheImplementation, ManyBlocksOfOneLengthTakeALockForSeveral) {
       const unsigned shard = current_cache->page_shard();
       const uint64_t before = page_heap.shard_mutex(shard).acquisitions();
       many.run(1);
-      // Twice a batch, and what a look at what waits takes.
+      // Twice for each batch, and the locks for looking at parked runs.
       EXPECT_LE(page_heap.shard_mutex(shard).acquisitions(), before + 2 * 200 / batch + 200 / 8)
           << bytes;
       EXPECT_LE(cache().held(), kMostRoom);
@@ -198,7 +200,8 @@ TEST(RunCacheTest, BatchesGoOnSoonAfterTheLengthChanges) {
   });
 }
 
-// Frees blocks of many lengths until the thread's cache, which serves none of them, is passed by.
+// Frees blocks of many lengths until the heap bypasses the thread's cache, which serves none of
+// them.
 void be_passed_by() {
   std::vector<void*> blocks;
   for (size_t i = 0; i < 400; ++i) blocks.push_back(heap::allocate((36 + 4 * (i * 7 % 50)) * kKiB));
@@ -235,7 +238,7 @@ TEST(RunCacheTest, WhatWaitsInBatchesServesBlocksOfAnotherLength) {
     have_no_run_wait();
     Rounds(512, 64 * kKiB).run(3);
     const uint64_t fresh = page_heap.stats().fresh_pages;
-    // All but what the cache keeps, and an eighth for runs that end where blocks do.
+    // All pages except those in the cache, and an eighth for runs that end with their slabs.
     Rounds(26, 1024 * kKiB).run(1);
     EXPECT_EQ(page_heap.stats().fresh_pages, fresh);
   });
@@ -262,7 +265,7 @@ TEST(RunCacheTest, ABlockThatWaitsInABatchIsNobodys) {
   EXPECT_TRUE(page_heap.is_valid());
 }
 
-// Under ThreadSanitizer: what the neighbour's thread does to the record takes no lock.
+// For ThreadSanitizer: the neighbour's thread changes the record without a lock.
 TEST(RunCacheTest, ABlockGrowsBesideOneThatAnotherThreadKeepsAndTakes) {
   in_thread([] {
     constexpr size_t kBytes = 64 * kKiB;
@@ -289,7 +292,7 @@ TEST(RunCacheTest, ABlockGrowsBesideOneThatAnotherThreadKeepsAndTakes) {
       heap::free(block);
     });
     for (int i = 0; i < 200; ++i) {
-      // It is refused, or grows once the other thread has given its neighbour away.
+      // The resize is refused, or succeeds once the other thread has released the neighbour.
       if (heap::try_resize(left, 2 * kBytes)) break;
       std::this_thread::yield();
     }
@@ -302,15 +305,15 @@ TEST(RunCacheTest, ABlockGrowsBesideOneThatAnotherThreadKeepsAndTakes) {
   EXPECT_TRUE(page_heap.is_valid());
 }
 
-// A run grows into what waits in a batch behind it; no more than some batches are joined to find
-// out that a thread keeps what is behind.
+// A run grows into a run behind it that waits in a batch. To learn that a thread keeps the run
+// behind it, the heap joins only some batches.
 TEST(RunCacheImplementation, ABlockBesideOneThatIsKeptLeavesMostBatchesAsTheyStand) {
   in_thread([] {
     have_no_run_wait();
     constexpr size_t kBytes = 64 * kKiB;
     std::vector<char*> blocks;
     for (int i = 0; i < 600; ++i) blocks.push_back(static_cast<char*>(heap::allocate(kBytes)));
-    // Until the thread keeps as many as it may.
+    // Repeats until the thread keeps as many as it may.
     for (int round = 0; round < 8; ++round) {
       std::sort(blocks.begin(), blocks.end());
       for (char* block : blocks) heap::free(block);
@@ -327,7 +330,7 @@ TEST(RunCacheImplementation, ABlockBesideOneThatIsKeptLeavesMostBatchesAsTheySta
     }
     heap::free(right);  // kept
     EXPECT_FALSE(heap::try_resize(left, 2 * kBytes));
-    // What is still in batches comes without a cut.
+    // Runs that are still in batches are taken without a cut.
     const unsigned shard = current_cache->page_shard();
     const uint64_t before = page_heap.shard_mutex(shard).acquisitions();
     for (char*& block : blocks)
@@ -339,7 +342,7 @@ TEST(RunCacheImplementation, ABlockBesideOneThatIsKeptLeavesMostBatchesAsTheySta
 }
 
 TEST(RunCacheImplementation, ALoopIsGivenNoRunThatItCanNotKeep) {
-  // A run waits that is a sixteenth longer than the blocks of the loop, and longer than what
+  // A parked run is a sixteenth longer than the blocks of the loop, and longer than runs that
   // threads keep.
   for (const size_t pages : {255, 256}) {
     in_thread([pages] {
@@ -408,7 +411,7 @@ TEST(RunCacheTest, ItHoldsABoundedNumberOfPages) {
 }
 
 TEST(RunCacheTest, ThreadsShareTheirRoomAndGiveItBack) {
-  // Each wants 2 MiB, all together have 4 MiB in a heap as small as this (run_cache.cpp:
+  // Each thread wants 2 MiB. In a heap as small as this, all together have 4 MiB (run_cache.cpp:
   // kProcessRoom).
   constexpr size_t kAll = size_t{4} << 20;
   constexpr int kThreads = 6;
@@ -448,7 +451,7 @@ TEST(RunCacheTest, TrimAndTheThreadsEndBringAllHome) {
 TEST(RunCacheTest, WhatIsNotUsedGoesAfterAWhile) {
   in_thread([] {
     warm_up(200 * kKiB);
-    // Small calls only, many of them slow: the cache is looked after by those.
+    // Only small calls, many of them slow. These calls maintain the cache of runs too.
     std::vector<void*> blocks;
     for (int i = 0; i < 200'000; ++i) blocks.push_back(heap::allocate(1000));
     EXPECT_EQ(cache().held(), Pages(0));
@@ -498,7 +501,7 @@ TEST(RunCacheTest, CountsAreExactAcrossThreadsAndAfterThem) {
     EXPECT_EQ(value(stats::kCachedBytes), cached + cache().held().bytes());
   });
   EXPECT_EQ(value(stats::kLiveLargeBlocks), blocks + 50);
-  // Another thread frees them: it gives more than it ever took.
+  // Another thread frees them, so it gives more than it ever took.
   in_thread([&] {
     for (void* block : handed) heap::free(block);
     EXPECT_GT(cache().counts().given, 40u);
@@ -562,7 +565,8 @@ TEST(RunCacheImplementation, BlocksOfRandomLengthsSeldomTakeThePageHeapsLock) {
     const uint64_t before = page_heap.mutex().acquisitions();
     Churn(1).run(kOperations);
     EXPECT_LT(page_heap.mutex().acquisitions(), before + kOperations / 4);
-    // A cache that serves few is passed by: its thread's blocks are parked in its shard instead.
+    // The heap bypasses a cache that serves few requests: the thread's blocks are parked in its
+    // shard instead.
     EXPECT_GT(cache().parked(), kOperations / 2u);
     EXPECT_GT(cache().counts().taken, kOperations / 2u);
   });
@@ -581,7 +585,7 @@ TEST(RunCacheImplementation, ThreadsWithBlocksOfRandomLengthsSeldomTakeEachOther
       ASSERT_NE(current_cache->page_shard(), other);
       const uint64_t before = page_heap.shard_mutex(other).acquisitions();
       its.run(kOperations);
-      // Of two a pair. What the other's shard has too much of is anybody's.
+      // An operation takes two locks. If a shard has too many runs, any thread may take them.
       EXPECT_LT(page_heap.shard_mutex(other).acquisitions(), before + kOperations / 2);
     });
   });
@@ -595,14 +599,14 @@ TEST(RunCacheImplementation, ALoopOfALengthThatIsNotKeptTakesItsShardsLockAlone)
       constexpr int kPairs = 1'000;
       const uint64_t before = page_heap.mutex().acquisitions();
       for (int i = 0; i < kPairs; ++i) heap::free(heap::allocate(bytes));
-      // One look in 32 frees at what is old.
+      // One search for old runs in 32 frees.
       EXPECT_LE(page_heap.mutex().acquisitions(), before + kPairs / 16) << bytes;
     });
   }
 }
 
 TEST(RunCacheTest, ThreadsAtOnceHaveShardsOfTheirOwnAndThreadsInTurnShareOne) {
-  // A thread joins with its first large block.
+  // A thread joins a shard with its first large block.
   const auto shard = [] {
     heap::free(heap::allocate(100 * kKiB));
     heap::free(heap::allocate(100 * kKiB));
@@ -668,7 +672,7 @@ TEST(RunCacheImplementation, AThreadThatGetsNoRoomFreesUnderItsShardsLockAlone) 
 TEST(RunCacheTest, WhatOneThreadParkedServesAnotherBeforeTheHeapGrows) {
   in_thread([] {
     std::vector<void*> blocks;
-    // More than is left to a shard's threads.
+    // More pages than are left to a shard's threads.
     for (int i = 0; i < 200; ++i) blocks.push_back(heap::allocate(200 * kKiB));
     for (void* block : blocks) heap::free(block);
     const uint64_t fresh = page_heap.stats().fresh_pages;
@@ -695,7 +699,7 @@ TEST(RunCacheTest, AForkedChildTakesTheOthersRunsHome) {
   EXPECT_GT(cache_registry.runs().held, Pages(0));
   const auto child = test::fork();
   if (child == 0) {
-    // Plain checks: the child says by its status alone what was wrong.
+    // Plain checks, because the child reports what was wrong only by its status.
     if (cache_registry.runs().held != current_cache->runs().held()) _exit(1);
     if (!heap::is_valid()) _exit(2);
     for (int i = 0; i < 100; ++i) heap::free(heap::allocate(300 * kKiB));

@@ -1,5 +1,5 @@
-// A program whose blocks have sizes that a class of its own serves better: nothing that a caller
-// can see may tell, but for the memory.
+// A program whose blocks have sizes that a class of its own serves better. Callers may notice only
+// the memory that it saves.
 #include <thread>
 #include <vector>
 
@@ -21,7 +21,8 @@ using test::snapshot;
 
 constexpr size_t kFill = size_t{16} << 20;
 
-// What a program that fills its heap with blocks of so many bytes takes for one, at the end.
+// The memory for one block at the end, in a program that fills its heap with blocks of `bytes`
+// bytes.
 double cost_of(size_t bytes, std::vector<void*>* blocks) {
   for (size_t live = 0; live < kFill; live += bytes) blocks->push_back(heap::allocate(bytes));
   const size_t before = snapshot()->used_bytes;
@@ -110,7 +111,7 @@ TEST_F(SplitHeap, BlocksOfOldAndNewClassesLiveSideBySide) {
     ASSERT_TRUE(seems_live(block));
   }
   EXPECT_GT(exact, 0u);
-  // Grown and shrunk across the border of the two.
+  // Grows and shrinks across the border of the two classes.
   for (int i = 0; i < 2000; ++i) {
     void* const block = blocks.random(random);
     const size_t bytes = bytes_of();
@@ -123,7 +124,7 @@ TEST_F(SplitHeap, BlocksOfOldAndNewClassesLiveSideBySide) {
   }
   EXPECT_TRUE(heap::is_valid());
   expect_equations(*snapshot());
-  // Another thread frees half of them, a child all.
+  // Another thread frees half of them, and a child all.
   std::thread([&] {
     for (void* block : blocks.all()) {
       if (random.below(2) == 0) blocks.free(block);

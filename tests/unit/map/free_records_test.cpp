@@ -34,7 +34,8 @@ TEST(FreeRecords, TheLowestIsHandedOutWhateverElseIsFree) {
   const auto records = std::make_unique<Records>();
   std::set<uint32_t> model;
   for (int step = 0; step < 200'000; ++step) {
-    // By turns many and few, near each other and anywhere, so that words and groups fill and empty.
+    // Adds many and few in turn, near each other and anywhere, so that words and groups fill and
+    // empty.
     if (model.empty() || random.chance(step / 1000 % 2 == 0 ? 80 : 20)) {
       const uint32_t most = step / 4000 % 2 == 0 ? kPagesPerRegion : 300;
       const uint32_t number = 1 + static_cast<uint32_t>(random.below(most));

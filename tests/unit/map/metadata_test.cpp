@@ -176,7 +176,7 @@ TEST_P(Metadata, WhatWentBackServesAnySize) {
         ASSERT_LE(piece + bytes, std::next(after)->first);
       }
     }
-    // All but a few, which are of this round, go; and of what is idle then, a part.
+    // All pieces are freed except a few of this round, and a part of the idle memory is purged.
     for (const auto& [piece, bytes] : live) {
       for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(piece[i], 0x5a);
       arena_.free(piece, bytes);

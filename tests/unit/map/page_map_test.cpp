@@ -65,7 +65,7 @@ TEST_F(PageMap, AnyValueIsAnsweredWithoutAFault) {
   test::Random random = test::seeded(1);
   LOAM_TRACE_SEED(random);
   for (int i = 0; i < 1'000'000; ++i) {
-    // Every magnitude, so that high, low and non-canonical addresses all get their share.
+    // Every magnitude occurs, so that there are high, low and non-canonical addresses.
     const uintptr_t address = random.next() >> random.below(64);
     if (address >> kRegionShift == base_ >> kRegionShift) continue;
     ASSERT_EQ(class_of(address), 0u) << std::hex << address;
@@ -258,8 +258,8 @@ TEST_F(PageMap, PagesOfFreeRecordsGoBackAndComeAgainAsRecordsOfNoRun) {
   EXPECT_EQ(few, 3 * kPageBytes) << "no more than is wanted";
   EXPECT_TRUE(purged_records_are_valid(region_));
   const size_t purged = few + purge_free_records(region_);
-  // All but the page of the one that stays, and the pages at both ends, which hold something else
-  // as well.
+  // All pages except that of the remaining record, and the pages at both ends, which hold other
+  // data too.
   EXPECT_GE(purged, (kTaken / kPerPage - 3) * kPageBytes);
   EXPECT_LE(purged, (kTaken - 1) * sizeof(Span));
   EXPECT_EQ(metadata_bytes(region_), before - purged);

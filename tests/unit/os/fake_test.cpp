@@ -1,5 +1,4 @@
-// The pretend system itself: what it refuses, what it counts, and that it catches a caller's
-// mistakes.
+// The pretended system itself: what it refuses and counts, and that it catches a caller's mistakes.
 #include "fake_system/fake.h"
 
 #include <cstring>

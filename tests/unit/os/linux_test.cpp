@@ -1,4 +1,4 @@
-// The real system through os.h: what every layer above takes for granted.
+// The real system through os.h: the properties on which every layer above relies.
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -47,12 +47,12 @@ TEST(System, CommittedMemoryIsZeroAndStaysZeroAfterAPurge) {
 }
 
 #if defined(__GLIBC__)
-// What the locks go by. In a process of its own: whether there was a second thread is never
-// forgotten.
+// The locks depend on this. The test has a process of its own, because a process never forgets that
+// it had a second thread.
 TEST(System, AProcessHasOneThreadUntilASecondStarts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto look = [] {
-    if (os::is_single_threaded()) _exit(1);  // not known before the C library is ready
+    if (os::is_single_threaded()) _exit(1);  // unknown before the C library is ready
     os::start();
     if (!os::is_single_threaded()) _exit(2);
     bool seen_by_the_second = true;
@@ -111,7 +111,7 @@ TEST(System, MemoryThatMovesToABlockLeavesZerosBehind) {
   EXPECT_EQ(moved[0], 5);
   EXPECT_EQ(p[bytes - 1], 5);
   EXPECT_EQ(p[2 * bytes], 5);
-  // As one mapping: it grows and shrinks.
+  // The range is one mapping, and can grow and shrink.
   char* const longer = static_cast<char*>(os::remap_block(moved, 8 * bytes, 9 * bytes, false));
   ASSERT_NE(longer, nullptr);
   EXPECT_EQ(longer[bytes - 1], 5);

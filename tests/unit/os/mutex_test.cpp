@@ -51,7 +51,7 @@ TEST(Mutex, SleepersAreWokenOneAfterTheOther) {
       ++ended;
     });
   }
-  // From its number on a thread only asks for the lock. A sleeping thread has therefore stopped
+  // After a thread has its number, it only requests the lock. So a sleeping thread has stopped
   // spinning, and sleeps for the lock.
   for (const std::atomic<long>& number : numbers) {
     while (ended == 0 && (number == 0 || !test::sleeps(number))) std::this_thread::yield();
@@ -76,7 +76,7 @@ TEST(Mutex, TryingAHeldLockIsRefusedAndCounted) {
   EXPECT_EQ(mutex.contentions(), 0u);
 }
 
-/// Says, for a scope, that the process has one thread.
+/// Declares, for a scope, that the process has one thread.
 class SingleThread {
  public:
   SingleThread() : before_(os::single_thread_flag) { os::single_thread_flag = &flag_; }
@@ -84,7 +84,7 @@ class SingleThread {
   SingleThread(const SingleThread&) = delete;
   SingleThread& operator=(const SingleThread&) = delete;
 
-  /// As pthread_create() does.
+  /// Does what pthread_create() does.
   void end() { flag_ = 0; }
 
  private:

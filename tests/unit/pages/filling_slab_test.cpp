@@ -1,4 +1,4 @@
-// Where the next short span goes: slab and parked runs alone, without a page heap.
+// The place of the next short span: slab and parked runs alone, without a page heap.
 #include "pages/filling_slab.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class FillingSlabTest : public testing::Test {
     return span;
   }
 
-  /// The place in the slab of the next run of that length, which is then passed; -1: none.
+  /// Takes the next run of that length, and returns its place in the slab; -1: none.
   int take(unsigned count) {
     if (!filling_.find(count, &run_)) return -1;
     const uint32_t page = filling_.next().index;

@@ -1,4 +1,4 @@
-// What is owed for fresh pages: arithmetic, without memory.
+// The debt for fresh pages: arithmetic, without memory.
 #include "pages/fresh_ledger.h"
 
 #include <gtest/gtest.h>

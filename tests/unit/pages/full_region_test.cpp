@@ -1,4 +1,5 @@
-// A region whose every page is a run of its own: each has its record, whoever kept records before.
+// A region in which every page is a run of its own: each run has its record, whichever shard kept
+// records before.
 #include <memory>
 #include <vector>
 
@@ -18,7 +19,7 @@ class FullRegion : public testing::Test {
 
   PageHeap& pages() { return *pages_; }
 
-  // Spans of one page until a second region begins, which gets the last one.
+  // Takes spans of one page until a second region begins, which has the last one.
   std::vector<Span*> fill_a_region() {
     std::vector<Span*> spans;
     do {
@@ -51,8 +52,8 @@ TEST_F(FullRegion, EveryPageIsASpanThatTheMapNames) {
   EXPECT_EQ(pages().stats().used, Pages(0));
 }
 
-// Large runs that were freed and joined leave their records with their shard, and their pages to
-// whoever comes.
+// Large runs that were freed and joined leave their records with their shard. Any request may take
+// their pages.
 TEST_F(FullRegion, RecordsThatAShardKeepsServeWhenNoneIsLeft) {
   std::vector<Span*> runs;
   for (int i = 0; i < 5000; ++i)

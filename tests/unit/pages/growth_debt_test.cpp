@@ -1,4 +1,4 @@
-// What long runs owe, as arithmetic.
+// The debt of long runs, as arithmetic.
 #include "pages/growth_debt.h"
 
 #include <gtest/gtest.h>
@@ -68,14 +68,14 @@ TEST(GrowthDebt, AShorterRunIsNoGrowth) {
   EXPECT_EQ(debt.level(), Pages(50));
 }
 
-// However a program goes on with what it has, all that ever goes is no more than what its heap came
-// up to.
+// However a program continues with its memory, the pages that are purged never exceed the highest
+// level of its heap.
 TEST(GrowthDebt, RepetitionsPayNoMoreThanTheLevel) {
   GrowthDebt debt;
   constexpr size_t kLength = 100;
   size_t paid = 0;
   for (int round = 0; round < 1000; ++round) {
-    // Two buffers; the new one is taken before the old one is freed, and what is free never serves.
+    // Two buffers. The new one is taken before the old one is freed, and free memory never serves.
     debt.take(Pages(2 * kLength), Pages(kLength),
               {static_cast<uintptr_t>(round + 1), Pages(kLength)});
     const Pages owed = debt.owed(Pages(2 * kLength));

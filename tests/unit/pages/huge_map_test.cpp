@@ -25,7 +25,7 @@ class HugeMapTest : public testing::Test {
   void SetUp() override { fake::reset(); }
 
   uintptr_t allocate(size_t bytes, size_t alignment = kPageBytes) {
-    bool zero = true;  // none that was kept
+    bool zero = true;  // no kept mapping
     void* const block = map.allocate(bytes, alignment, 0, &zero);
     EXPECT_TRUE(block == nullptr || zero);
     return reinterpret_cast<uintptr_t>(block);
@@ -59,7 +59,7 @@ TEST_F(HugeMapTest, AWalkMeetsEveryBlockThatStaysOnceWhateverElseGoes) {
   while ((last = map.after(last).address) != 0) {
     if (std::binary_search(stay.begin(), stay.end(), last)) met.push_back(last);
     if (go.empty()) continue;
-    // Entries of the table move when others leave it.
+    // Entries of the table move when other entries are removed.
     std::swap(go[random.below(go.size())], go.back());
     EXPECT_TRUE(map.free(go.back()));
     go.pop_back();
@@ -137,8 +137,8 @@ TEST_F(HugeMapTest, RandomOperationsAgreeWithAMap) {
   }
 }
 
-// Where the table looks for an address first, at its initial size. As HugeMap::home(); if that
-// changes, the test below only becomes a plain one.
+// The first place at which the table looks for an address, at its initial size. It repeats
+// HugeMap::home(). If that changes, the test below only becomes a plain one.
 size_t home_of(uintptr_t address) {
   return ((address >> kPageShift) * 0x9e3779b97f4a7c15u) >> (64 - 9);
 }
@@ -180,7 +180,7 @@ TEST_F(HugeMapTest, TheOldTableGoesBackWhenItDoubles) {
   EXPECT_EQ(fake::calls(Call::kReserveMetadata), fake::calls(Call::kReleaseMetadata) + 1);
 }
 
-// What lies beside the table in address space cannot run into it.
+// An overrun of the memory beside the table cannot reach it.
 TEST_F(HugeMapTest, TheTableLiesBetweenInaccessiblePages) {
   fake::clear_log();
   for (int i = 0; i < 2000; ++i) ASSERT_NE(allocate(kPageBytes), 0u);

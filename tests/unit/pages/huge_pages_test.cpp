@@ -1,5 +1,5 @@
-// Huge pages: where the heap asks for them, what a touch backs beyond what was taken is counted,
-// bounded and goes back, and a slab that gives pages back while others stay keeps small ones.
+// Huge pages: where the heap requests them. Pages that a touch backs beyond the taken ones are
+// counted, bounded and purged. A slab that is partly purged keeps small pages.
 #include <set>
 #include <vector>
 
@@ -18,7 +18,7 @@ using test::PageHeapModel;
 using test::Random;
 
 constexpr size_t kSmallPages =
-    (size_t{16} << 20) / kPageBytes;  // of a heap's first memory, which never asks
+    (size_t{16} << 20) / kPageBytes;  // of a heap's first memory, which never requests huge pages
 
 class HugePagesTest : public testing::Test {
  protected:
@@ -28,7 +28,7 @@ class HugePagesTest : public testing::Test {
   }
 
   PageHeapModel& model() { return model_; }
-  /// Live runs in all of the first 16 MiB.
+  /// Puts live runs into all of the first 16 MiB.
   void fill_small_pages() {
     for (size_t pages = 0; pages != kSmallPages; pages += kPagesPerSlab)
       model_.large(kPagesPerSlab, 1, 1);
@@ -38,7 +38,7 @@ class HugePagesTest : public testing::Test {
   }
   [[nodiscard]] static size_t resident() { return fake::resident_bytes() / kPageBytes; }
   [[nodiscard]] size_t dirty() { return model_.heap().stats().dirty.count; }
-  /// What may be surplus.
+  /// The most pages that may be surplus.
   [[nodiscard]] size_t limit() {
     const PageStats stats = model_.heap().stats();
     return (stats.used + stats.dirty).count / 8;
@@ -57,7 +57,7 @@ TEST_F(HugePagesTest, WhatATouchBacksIsCountedAndGoesBack) {
   EXPECT_EQ(resident() - before, kPagesPerSlab);
   EXPECT_EQ(dirty(), kPagesPerSlab - 10);
   model().check();
-  // The next run is cut out of what is surplus.
+  // The next run is cut from the surplus pages.
   EXPECT_EQ(model().large(20, 1, 1, &zero), run + 10 * kPageBytes);
   EXPECT_TRUE(zero);
   EXPECT_EQ(dirty(), kPagesPerSlab - 30);
@@ -92,7 +92,7 @@ TEST_F(HugePagesTest, ABoundedPartOfTheHeapIsSurplus) {
 TEST_F(HugePagesTest, WhatIsSurplusGoesWhenTheHeapDoesNotGrow) {
   fill_small_pages();
   for (int i = 0; i < 64; ++i) model().large(kPagesPerSlab / 2 + 1, 1, 1);
-  // Some other free page is what has the heap look at the clock.
+  // Another free page makes the heap look at the clock.
   model().free(model().large(2 * PurgePolicy::kFloor.count, 1, 1));
   const size_t before = dirty();
   for (int i = 0; i < 2 * int(PurgePolicy::kSoonMs) / 10; ++i) {
@@ -133,8 +133,8 @@ TEST_F(HugePagesTest, ABlockOfWhichAPartWasHandedOverKeepsSmallPages) {
   model().check();
 }
 
-// How many of 32 huge pages are split for the purge's budget: that many pages are free in each, and
-// one more is freed and taken all the time.
+// How many of 32 huge pages are split for the purge's budget. Each of them has that many free
+// pages, and one more page is freed and taken all the time.
 size_t split_in_use(unsigned free) {
   fake::reset();
   PageHeapModel model;

@@ -1,4 +1,4 @@
-// Which mappings are kept, who gets them, and when they go.
+// Which mappings are kept, which requests get them, and when they are unmapped.
 #include "pages/idle_mappings.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ class IdleMappingsTest : public testing::Test {
  protected:
   using Mapping = IdleMappings::Mapping;
 
-  /// One that went would have served a request.
+  /// A mapping that was unmapped would have served a request.
   void SetUp() override {
     EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kStart));
     EXPECT_EQ(take(kLong).address, 0u);
@@ -25,7 +25,7 @@ class IdleMappingsTest : public testing::Test {
   bool keep(uintptr_t address, size_t pages, uint64_t now_ms = kStart) {
     return idle.keep(address, Pages(pages), now_ms);
   }
-  /// The n-th place, none beside another.
+  /// The n-th address. No two of them are neighbours.
   static uintptr_t place(size_t n) { return kFirst + n * Pages(10 * kLong).bytes(); }
 
   IdleMappings idle;

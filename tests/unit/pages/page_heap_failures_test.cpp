@@ -1,5 +1,5 @@
-// The page heap on a system that refuses: after every refusal all structures are valid, nothing is
-// lost, and the next call works as soon as the system lets it.
+// The page heap on a system that refuses. After every refusal all structures are valid, nothing is
+// lost, and the next call works as soon as the system allows it.
 #include "pages/page_heap.h"
 
 #include "fake_system/fake.h"
@@ -16,7 +16,7 @@ class PageHeapFailures : public testing::Test {
  protected:
   void SetUp() override { fake::reset(); }
 
-  /// Work that meets every kind of call; refusals are allowed. Returns how many allocations were
+  /// Makes every kind of call, any of which may be refused. Returns how many allocations were
   /// refused.
   static int work(PageHeapModel& model) {
     int refused = 0;
@@ -141,7 +141,7 @@ TEST_F(PageHeapFailures, TicksGetThroughWhenSomePurgesAreRefused) {
 }
 
 TEST_F(PageHeapFailures, UnderATightLimitTheHeapUsesWhatItCanGet) {
-  // The header takes 32 MiB of address space; what is left holds a few dozen slabs.
+  // The header takes 32 MiB of address space; the rest holds a few dozen slabs.
   fake::limit_reserved(size_t{256} << 20);
   PageHeapModel model;
   size_t got = 0;
@@ -173,7 +173,7 @@ TEST_F(PageHeapFailures, IdleAddressSpaceGoesBackAndTheHeapGoesOn) {
   EXPECT_TRUE(model.heap().release_idle_extents());
   EXPECT_EQ(fake::reserved_bytes(), 0u);
   model.check();
-  fake::reuse_addresses(true);  // the regions' headers are still there, and serve again
+  fake::reuse_addresses(true);  // the regions' headers still exist, and serve again
   for (int i = 0; i < 100; ++i) ASSERT_NE(model.large(kMaxRun.count, 1, kPageBytes), 0u);
   model.check();
   model.free_all();
@@ -212,7 +212,7 @@ TEST_F(PageHeapFailures, AddressesThatTheMapCannotNameAreNotUsed) {
 }
 
 TEST_F(PageHeapFailures, ExtentsOfOneRegionWorkTogether) {
-  // A system that gives pieces of the same gibibyte, one after the other.
+  // A system that gives parts of the same gibibyte, one after the other.
   const size_t piece = size_t{64} << 20;
   fake::limit_reserved(kHeaderAlignment + piece + piece / 2);
   const uintptr_t base = kRegionBytes * 30'000;

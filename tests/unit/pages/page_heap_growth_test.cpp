@@ -1,4 +1,4 @@
-// Memory that is free goes back for what long runs take fresh: a buffer that doubles leaves nothing
+// Free memory is purged when long runs take fresh pages, so a buffer that doubles leaves nothing
 // behind.
 #include "pages/page_heap.h"
 
@@ -31,11 +31,11 @@ class GrowthTest : public testing::Test {
     peak_ = std::max(peak_, fake::resident_bytes() / kPageBytes);
   }
   uint64_t purged() { return heap().stats().purged_pages; }
-  /// Of resident pages.
+  /// The highest number of resident pages.
   [[nodiscard]] size_t peak() const { return peak_; }
 
-  /// A buffer that becomes twice as long, from that length on to the other, as a vector does: the
-  /// new one has what the old one had when that is freed, and is filled then.
+  /// Doubles a buffer from one length to the other, as a vector does. The new buffer has the old
+  /// one's content when that is freed, and is filled then.
   Span* grow(size_t from, size_t to) {
     Span* buffer = allocate(from);
     write(buffer, 0, from);
@@ -81,7 +81,7 @@ TEST_F(GrowthTest, WhatIsFreeGoesWhereALongRunFindsNoPlaceInIt) {
   write(first, 0, 4 * kBlockPages);
   heap().free(first);
   EXPECT_EQ(purged(), 0u) << "it may come again";
-  // A small one lies where it was.
+  // A small one stays in place.
   Span* const small = allocate(kBlockPages / 2);
   write(small, 0, kBlockPages / 2);
   Span* const again = allocate(4 * kBlockPages);
@@ -106,7 +106,7 @@ TEST_F(GrowthTest, TwoBuffersInTurnPayOnce) {
   write(buffer, 0, kLength);
   for (int round = 0; round < 20; ++round) {
     Span* const next = allocate(kLength);
-    heap().free(buffer);  // nothing was written to yet
+    heap().free(buffer);  // nothing has been written to it yet
     write(next, 0, kLength);
     buffer = next;
   }
@@ -119,7 +119,7 @@ TEST_F(GrowthTest, ForWhatWasWrittenAllOverNothingGoes) {
   Span* const table = allocate(kLength);
   write(table, 0, kLength);
   Span* const longer = allocate(2 * kLength);
-  write(longer, 0, 2 * kLength);  // as one that is zeroed before it is filled
+  write(longer, 0, 2 * kLength);  // like a buffer that is zeroed before it is filled
   heap().free(table);
   EXPECT_EQ(purged(), 0u) << "the program was this large already, and small blocks may come";
 }
@@ -166,7 +166,7 @@ TEST_F(GrowthTest, APaymentIsBounded) {
   for (Span* run : runs) write(run, 0, kMaxRun.count);
   for (Span* run : runs) heap().free(run);
   const uint64_t before = purged();
-  constexpr uintptr_t kAddress = uintptr_t{1} << 42;  // nobody looks at it
+  constexpr uintptr_t kAddress = uintptr_t{1} << 42;  // no call looks at it
   heap().note_huge({}, {kAddress, Pages(16 * kMaxRun.count)});
   EXPECT_EQ(purged() - before, 2 * kMaxRun.count) << "six times kMaxRun were free";
   EXPECT_TRUE(heap().is_valid());

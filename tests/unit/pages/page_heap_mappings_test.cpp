@@ -1,5 +1,5 @@
-// Mappings that large blocks left: kept for the next, gone for what the heap takes fresh, and in
-// time.
+// Mappings of freed large blocks: kept for the next block, unmapped when the heap takes fresh
+// pages, and after a time.
 #include <memory>
 
 #include "fake_system/fake.h"
@@ -23,7 +23,7 @@ class MappingsTest : public testing::Test {
   }
 
   PageHeap& heap() { return *heap_; }
-  /// As HugeMap::allocate() and free().
+  /// Like HugeMap::allocate() and free().
   uintptr_t allocate(size_t pages) {
     const IdleMappings::Mapping kept = heap().take_mapping(Pages(pages), kPageBytes);
     const bool is_fresh = kept.pages != Pages(pages);
@@ -39,7 +39,7 @@ class MappingsTest : public testing::Test {
     os::release(reinterpret_cast<void*>(address), pages * kPageBytes);
     return false;
   }
-  /// Has one block wait.
+  /// Makes one mapping wait.
   void keep_one() {
     EXPECT_FALSE(free(allocate(kLong), kLong)) << "once is no habit";
     EXPECT_TRUE(free(allocate(kLong), kLong));
@@ -91,7 +91,7 @@ TEST_F(MappingsTest, ForSpansFreshPagesAsManyGoSoon) {
 TEST_F(MappingsTest, ForAnotherMappingAsManyGo) {
   keep_one();
   const auto address = reinterpret_cast<uintptr_t>(os::map_block(kMaxRun.bytes(), kPageBytes));
-  heap().note_huge({}, {address, kMaxRun});  // as one that must be zero
+  heap().note_huge({}, {address, kMaxRun});  // like a block that must be zero
   EXPECT_EQ(idle_bytes(), kBytes - kMaxRun.bytes());
 }
 
@@ -100,7 +100,7 @@ TEST_F(MappingsTest, ForWhatTheLastOneHasNotWrittenToAsManyGo) {
   const uintptr_t old = allocate(kLong);
   fake::touch(old, kBytes);
   const uintptr_t longer = allocate(2 * kLong);
-  fake::touch(longer, kBytes + kBytes / 2);  // as a copy, and some of the rest
+  fake::touch(longer, kBytes + kBytes / 2);  // like a copy, and some of the rest
   EXPECT_TRUE(free(old, kLong));
   EXPECT_EQ(idle_bytes(), kBytes / 2);
 }

@@ -1,9 +1,10 @@
-// A page heap beside a reference model that knows every run, and what the program wrote into it.
+// A page heap beside a reference model that knows every run, and the bytes that the program wrote
+// to it.
 //
 // The model checks after each operation that runs do not overlap and have their alignment, that the
-// map names exactly them, that their memory is committed, that "zero" memory was never written,
-// that no purge took a live byte, that no page is resident but those the heap counts, and
-// is_valid().
+// map names exactly them, and that their memory is committed. "Zero" memory must never have been
+// written, no purge may have taken a live byte, and only pages that the heap counts may be
+// resident. Last comes is_valid().
 #pragma once
 
 #include <iterator>
@@ -37,7 +38,7 @@ class PageHeapModel {
   [[nodiscard]] const std::map<uintptr_t, Run>& runs() const { return runs_; }
   [[nodiscard]] size_t used() const { return used_; }
 
-  /// Address of a new large run, 0 when refused. Writes `written` bytes of it.
+  /// Returns the address of a new large run, 0 when refused. Writes `written` bytes of it.
   uintptr_t large(size_t pages, size_t alignment = 1, size_t written = 0,
                   bool* was_zero = nullptr) {
     const auto [span, fresh, zero] =
@@ -84,7 +85,7 @@ class PageHeapModel {
     EXPECT_EQ(class_at(reinterpret_cast<void*>(address)), 0u);
   }
 
-  /// Whether an empty span waits there as it stands, for the next request of its length.
+  /// Whether an empty span waits there whole, for the next request of its length.
   [[nodiscard]] static bool waits_whole(uintptr_t address) {
     const Span* span = span_at(address);
     return span != nullptr && span->kind == SpanKind::kStanding;
@@ -124,7 +125,7 @@ class PageHeapModel {
     }
   }
 
-  /// That every live run still holds what was written into it.
+  /// Checks that every live run still holds the bytes that were written to it.
   void check_contents() {
     for (const auto& [address, run] : runs_) expect_content(address, run);
   }

@@ -1,5 +1,5 @@
-// What the page heap gives back, and when, driven through fake time: the recent peak stays, what is
-// idle goes, faults that we caused stay within their budget, and nothing is forgotten.
+// What the page heap purges, and when, driven through pretended time. The recent peak stays, idle
+// pages go, faults that purging caused stay within their budget, and no page is forgotten.
 #include "pages/page_heap.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class PurgeTest : public testing::Test {
  protected:
   void SetUp() override { fake::reset(); }
 
-  /// Lets time pass the way caches do it: a tick every few milliseconds while the heap wants them.
+  /// Lets time pass as with caches: a tick every few milliseconds while the heap wants ticks.
   void pass(uint64_t ms) {
     for (uint64_t t = 0; t < ms; t += kTickMs) {
       fake::advance_ms(kTickMs);
@@ -32,9 +32,9 @@ class PurgeTest : public testing::Test {
   }
 
   static constexpr uint64_t kChurnMs = 400 * kTickMs;
-  /// 1,000 slabs that are freed into all the time, each with a long run of pages that nobody
-  /// wants: none of them is ever idle, so only the budget of so many running threads may take them.
-  /// Returns how many pages went.
+  /// 1,000 slabs get frees all the time, and each has a long run of unwanted pages. None of them is
+  /// ever idle, so only the budget of `threads` running threads may purge them. Returns how many
+  /// pages were purged.
   uint64_t churn(unsigned threads) {
     fake::set_running_threads(threads);
     std::vector<uintptr_t> churned, wide;
@@ -80,11 +80,11 @@ TEST_F(PurgeTest, AfterTheLastFreeAlmostNothingIsLeftWithinSeconds) {
 }
 
 TEST_F(PurgeTest, AfterASilenceCallsMakeUpForTheTicksThatWereMissed) {
-  // Spans wait, unmerged, for others of their length: a tick joins a bounded number of them.
+  // Unmerged spans wait for requests of their length: a tick joins a bounded number of them.
   for (const bool spans : {false, true}) {
     for (const size_t megabytes : {100, 1000}) {
       SCOPED_TRACE(testing::Message() << megabytes << " MiB freed, spans: " << spans);
-      // Nothing that came back before is waited for.
+      // The heap no longer expects that an earlier peak returns.
       pass(3 * PurgePolicy::kHoldMs);
       const size_t pages = (megabytes << 20) / kPageBytes;
       while (model.used() < pages)
@@ -100,7 +100,7 @@ TEST_F(PurgeTest, AfterASilenceCallsMakeUpForTheTicksThatWereMissed) {
       } while (model.heap().is_behind());
       EXPECT_GT(ticks, 1) << "one call would pay for all";
       EXPECT_LE(dirty(), PurgePolicy::kFloor);
-      // A clock's next tick has nothing to make up for.
+      // The clock's next tick has nothing left to do.
       pass(2 * kTickMs);
       EXPECT_FALSE(model.heap().is_behind());
       model.check();
@@ -142,7 +142,7 @@ TEST_F(PurgeTest, WhileItTakesFreshPagesTheHeapHoldsAtMostHalfAsMuchAgainAsItUse
 }
 
 TEST_F(PurgeTest, RecordsOfWhatIsFreeGoWithinSecondsABoundedNumberATick) {
-  // Pages of records: 8 MiB at most in a tick.
+  // Pages of records: at most 8 MiB in a tick.
   constexpr size_t kSpans = 200'000, kMost = 8 << 20;
   const auto metadata = [&] { return model.heap().stats().metadata_bytes; };
   for (size_t i = 0; i < kSpans; ++i) model.span(1, 1, kPageBytes);
@@ -162,7 +162,7 @@ TEST_F(PurgeTest, RecordsOfWhatIsFreeGoWithinSecondsABoundedNumberATick) {
 }
 
 TEST_F(PurgeTest, MapsOfWhatIsFreeGoWithinSecondsAndComeAgain) {
-  // Some regions, in which one run lives on.
+  // Some regions, in each of which one run stays live.
   constexpr size_t kPages = (size_t{3} << 30) / kPageBytes, kBlocks = kPages / kPagesPerSlab;
   constexpr size_t kMapBytes =
       kPagesPerSlab * (sizeof Region::page_class[0] + sizeof Region::page_span[0]);
@@ -227,7 +227,7 @@ TEST_F(PurgeTest, ASmallProgramNeverPays) {
 }
 
 TEST_F(PurgeTest, RoundsThatComeBackWithinTheHoldKeepAlmostAllTheirMemory) {
-  // 200 MiB used and freed, round after round, with a second's pause between.
+  // 200 MiB are used and freed, round after round, with a pause of one second between.
   const uint64_t start = 3;
   uint64_t before = 0, fresh = 0;
   for (uint64_t round = 0; round < 30; ++round) {
@@ -263,14 +263,14 @@ TEST_F(PurgeTest, OldBlocksGoBeforeYoungOnes) {
   model.heap().tick();
   for (const uintptr_t run : old_runs) model.free(run);
   fake::advance_ms(2 * PurgePolicy::kHoldMs);
-  model.heap().tick();  // bounded: some of the old ones are gone
+  model.heap().tick();  // bounded: some of the old ones were purged
   for (const uintptr_t run : young_runs) model.free(run);
   const auto left = [](const std::vector<uintptr_t>& runs) {
     size_t bytes = 0;
     for (const uintptr_t run : runs) bytes += fake::written_bytes(run, kSlabBytes);
     return bytes;
   };
-  // The peak of a moment ago is kept, and the floor: all that may go lies in the old ones.
+  // The latest peak is kept, and the floor, so only pages of the old runs may go.
   int ticks = 0;
   for (; left(old_runs) > PurgePolicy::kFloor.bytes() && ticks < 40; ++ticks) {
     fake::advance_ms(1);
@@ -299,7 +299,7 @@ TEST_F(PurgeTest, ABlockThatIsStoppedHalfWayStaysTheNextOne) {
     fake::advance_ms(1);
     model.heap().tick();
     ASSERT_LT(dirty(), before);
-    // In order of age: at most one slab is half done.
+    // Purging goes in order of age, so at most one slab is half done.
     size_t partly = 0;
     for (size_t i = 0; i < holes.size();) {
       size_t left = 0, count = 0;
@@ -340,7 +340,7 @@ TEST_F(PurgeTest, AFreeAfterALongSilenceIsYoung) {
   for (int i = 0; i < 200; ++i) model.large(kPagesPerSlab, 1, kSlabBytes);
   pass(100);
   fake::advance_ms(60'000);
-  for (int i = 0; i < 30; ++i) model.free(model.runs().begin()->first);  // no tick among them
+  for (int i = 0; i < 30; ++i) model.free(model.runs().begin()->first);  // without a tick
   const uint64_t before = purged();
   model.heap().tick();
   EXPECT_LE(purged() - before, kCap + kPagesPerSlab) << "as if it had been idle for a minute";

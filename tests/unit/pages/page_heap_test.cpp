@@ -72,7 +72,7 @@ TEST_P(PageHeapTest, RandomWalksAgreeWithTheModel) {
     fake::reset();
     fake::set_granularity(GetParam());
     for (int i = 0; i < 1500; ++i) {
-      // Grows and shrinks in turns, so that full and nearly empty heaps are both met.
+      // Grows and shrinks in turns, so that full and nearly empty heaps both occur.
       step(model, random, i / 300 % 2 == 0 ? 65 : 35);
       if (HasFailure()) FAIL() << "walk " << walk << " step " << i;
       model.check();
@@ -133,7 +133,7 @@ TEST_P(PageHeapTest, RunsOfManyBlocksEndInTheFreeBeginningOfAnother) {
   EXPECT_EQ(model.large(2 * kPagesPerSlab + kPagesPerSlab / 2), a);
   EXPECT_EQ(model.heap().stats().fresh_pages, fresh);
   model.check();
-  // Shrunk to less than a slab it is one slab's run.
+  // Shrunk to less than a slab, the run lies in one slab.
   EXPECT_TRUE(model.resize(a, kPagesPerSlab - 1));
   model.free(a);
   model.check();
@@ -145,7 +145,7 @@ TEST_P(PageHeapTest, RunsOfManyBlocksEndInTheFreeBeginningOfAnother) {
 TEST_P(PageHeapTest, ALongRunLiesWhereTheFewestPagesMustBeBackedAnew) {
   PageHeapModel model;
   const size_t pages = 3 * kPagesPerSlab;
-  // Written to: nothing goes for what already holds memory.
+  // The runs are written to. No page is purged for a run whose pages are already backed.
   const uintptr_t low = model.large(pages, 1, pages * kPageBytes), wall1 = model.large(64);
   const uintptr_t high = model.large(pages, 1, pages * kPageBytes), wall2 = model.large(64);
   ASSERT_LT(low, high);
@@ -165,7 +165,7 @@ TEST_P(PageHeapTest, ALongRunLiesWhereTheFewestPagesMustBeBackedAnew) {
   model.check();
 }
 
-// Free pages from the whole slab `first` on, and the number of the slab behind its stretch.
+// The free pages from the whole slab `first` on, and the number of the slab behind the stretch.
 std::pair<size_t, unsigned> stretch_at(const Region* region, unsigned first) {
   unsigned end = first;
   while (end < kSlabsPerRegion && region->whole.test(end)) ++end;
@@ -174,8 +174,8 @@ std::pair<size_t, unsigned> stretch_at(const Region* region, unsigned first) {
   return {free, end};
 }
 
-// By a look at every place of every stretch: the fewest pages that a run must take fresh, and the
-// shortest such stretch.
+// Tries every place of every stretch. Returns the fewest pages that a run must take fresh, and the
+// length of the shortest such stretch.
 std::pair<size_t, size_t> best_place(const std::set<const Region*>& regions, size_t pages,
                                      size_t grain) {
   std::pair best{pages + 1, ~size_t{0}};
@@ -207,7 +207,7 @@ TEST_P(PageHeapTest, NoPlaceForALongRunIsBetterThanTheOneThatItGets) {
     if (random.chance(10)) model.heap().purge_all();
     const size_t pages = kPagesPerSlab + 1 + random.below(3 * kPagesPerSlab);
     const size_t grain = random.chance(80) ? kPagesPerSlab : 4 * kPagesPerSlab;
-    // What is parked joins the bitmaps for it.
+    // This request makes parked runs join the bitmaps.
     const uintptr_t first = model.large(kPagesPerSlab + 1);
     regions.insert(region_at(first));
     model.free(first);
@@ -219,7 +219,7 @@ TEST_P(PageHeapTest, NoPlaceForALongRunIsBetterThanTheOneThatItGets) {
     model.free(run);
     if (free == ~size_t{0}) continue;  // the heap grew
     ASSERT_EQ(taken, fresh) << pages << " pages";
-    if (fresh == 0 && regions.size() > 1) continue;  // of the first region that has one
+    if (fresh == 0 && regions.size() > 1) continue;  // the run is in the first region that has one
     const Region* const region = region_at(run);
     unsigned slab = Region::page_of(run).index / kPagesPerSlab;
     while (slab != 0 && region->whole.test(slab - 1)) --slab;
@@ -251,14 +251,14 @@ TEST_P(PageHeapTest, ALongRunIsFoundByFewLooksHoweverMuchIsFree) {
     if (i % 50 != 49) model.free(runs[i]);
   }
   const size_t pages = kPagesPerSlab + kPagesPerSlab / 2;
-  // All that is free is backed.
+  // All free pages are backed.
   model.free(model.large(pages));
   EXPECT_LE(model.heap().places_looked_at(), 2u);
-  // Nothing is.
+  // No free page is backed.
   static_cast<void>(model.heap().purge_all());
   const uintptr_t low = model.large(pages);
   EXPECT_LE(model.heap().places_looked_at(), 2u);
-  // A little is: where it is, and once for all the others.
+  // A few free pages are backed: one look for them, and one for all other stretches.
   const uintptr_t next = model.large(8 * kPagesPerSlab);
   const uintptr_t far = model.large(8 * kPagesPerSlab);
   model.free(far);
@@ -397,7 +397,8 @@ TEST_P(PageHeapTest, ARunGrowsIntoTheFreeBeginningOfABlockInUse) {
 }
 
 TEST_P(PageHeapTest, ARunInsideABlockStaysInIt) {
-  // Else it might shrink to one that lies in two slabs, and is short enough to be parked or kept.
+  // Otherwise the run might shrink to one that lies in two slabs, and is short enough to be parked
+  // or kept.
   PageHeapModel model;
   const uintptr_t first = model.large(12), a = model.large(500);
   ASSERT_EQ(a, first + 12 * kPageBytes);
@@ -448,7 +449,7 @@ TEST_P(PageHeapTest, PurgeAllLeavesNothingDirtyAndNothingResident) {
     EXPECT_EQ(model.heap().stats().dirty.count, 0u);
     EXPECT_EQ(fake::resident_bytes(), model.used() * kPageBytes);
   } else {
-    // A page of the system that a live run shares has to stay.
+    // A page of the system must stay if a live run has a part of it.
     EXPECT_LE(fake::resident_bytes(),
               (model.used() + 2 * grain() * model.runs().size()) * kPageBytes);
   }
@@ -470,7 +471,7 @@ TEST_P(PageHeapTest, UnbackedPagesOfASpanArriveUnbacked) {
   const uintptr_t address = model.span(32, 1, 32 * kPageBytes);
   const uintptr_t wall = model.span(32, 1, 32 * kPageBytes);
   Span* span = model.runs().at(address).span;
-  // What compact does: the middle half of the span's pages went back to the system.
+  // As compact does: the middle half of the span's pages was purged.
   ASSERT_TRUE(os::purge(reinterpret_cast<void*>(address + 16 * kPageBytes), 16 * kPageBytes));
   span->unbacked_pages = 0xffff0000u;
   const uint64_t fresh = model.heap().stats().fresh_pages;

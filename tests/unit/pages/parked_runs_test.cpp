@@ -1,5 +1,5 @@
-// Freed runs that wait: joined with each other at once, cut for shorter requests, never at the cost
-// of fresh memory, and not for ever.
+// Parked runs: they join each other at once, are cut for shorter requests, never cause fresh pages,
+// and do not wait for ever.
 #include <set>
 #include <vector>
 
@@ -26,7 +26,7 @@ class ParkedRunsTest : public testing::Test {
     }
   }
 
-  // What waits joins after a while, and is purged by the time of its free.
+  // Parked runs join the bitmaps after a while, and are purged by the time of their free.
   void expect_joined_and_purged() {
     pass(3000);
     EXPECT_EQ(stats().parked, Pages(0));
@@ -97,7 +97,7 @@ TEST_F(ParkedRunsTest, RunsOfTwoBlocksOrTwoKindsDoNotJoin) {
   const uintptr_t large = model.large(4), span = model.span(4);
   model.free(large);
   model.free(span);
-  model.check();  // each in the lists of its kind
+  model.check();  // each run in the lists of its kind
 }
 
 TEST_F(ParkedRunsTest, ChurnLeavesNoRecordsBehind) {
@@ -113,14 +113,14 @@ TEST_F(ParkedRunsTest, ChurnLeavesNoRecordsBehind) {
     if (i == 5000) most = region->spans_used;
     if (i % 1000 == 0) model.check();
   }
-  // 100 that live, and at most one more that waits than there are gaps between them.
+  // 100 live runs, and at most one parked run in each gap between them.
   EXPECT_LE(region->spans_used, 2 * 100 + 2);
   EXPECT_LE(region->spans_used, most + 20) << "records are given back when their runs join";
   model.check();
 }
 
-// What is cut and mended all the time would stay young for ever if the last free's time counted,
-// and nothing of it would be purged.
+// If the time of the last free counted, a run that is cut and joined all the time would stay young
+// for ever, and would never be purged.
 TEST_F(ParkedRunsTest, ALongRunGetsOldWhilePartsOfItComeAndGo) {
   std::vector<uintptr_t> runs;
   for (int i = 0; i < 4000; ++i) runs.push_back(model.large(16, 1, 16 * kPageBytes));
@@ -151,8 +151,8 @@ TEST_F(ParkedRunsTest, AnotherLengthGetsJoinedRunsBeforeFreshMemory) {
   for (int i = 0; i < 600; ++i) runs.push_back(model.large(16, 1, 16 * kPageBytes));
   const uint64_t fresh = stats().fresh_pages;
   for (const uintptr_t run : runs) model.free(run);
-  // 9,600 pages wait in pieces of 16: half as long, twice as long, and whole slabs come out of
-  // them.
+  // 9,600 pages wait in runs of 16. Runs of half and of twice this length, and whole slabs, are
+  // taken from them.
   for (int i = 0; i < 100; ++i) model.large(8, 1, 8 * kPageBytes);
   for (int i = 0; i < 100; ++i) model.large(32, 1, 32 * kPageBytes);
   for (int i = 0; i < 9; ++i) model.large(kPagesPerSlab, 1, kSlabBytes);
@@ -209,7 +209,7 @@ class WholeSpansTest : public ParkedRunsTest {
  protected:
   static constexpr size_t kSpan = 16;
 
-  // So many spans, one behind the other, all freed.
+  // Takes so many spans, one behind the other, and frees all.
   std::vector<uintptr_t> batch(int count, size_t pages = kSpan) {
     std::vector<uintptr_t> spans;
     for (int i = 0; i < count; ++i) spans.push_back(model.span(pages, 112, pages * kPageBytes));
@@ -309,8 +309,8 @@ TEST_F(WholeSpansTest, TrimGivesThemBack) {
   model.check();
 }
 
-// Slabs of which one early span lives: short spans that come then lie in as few of them as hold
-// them, wherever the freed runs wait meanwhile, so the others become whole when those spans go.
+// Each slab has one live span. New short spans use as few of these slabs as possible, wherever
+// freed runs wait. So the other slabs become whole when their spans are freed.
 TEST_F(WholeSpansTest, ShortSpansFillOneBlockAfterTheOther) {
   for (const int ms : {0, 150}) {
     constexpr size_t kBlocks = 20, kSpansPerBlock = kPagesPerSlab / kSpan;
@@ -347,7 +347,7 @@ TEST_F(WholeSpansTest, ABlockThatIsFilledMayBecomeWholeOrAnotherKinds) {
     model.span(3, 1, 3 * kPageBytes);
     model.free_all();
     model.heap().purge_all();
-    // All whole, and then all of large runs.
+    // First all slabs are whole, and then all have large runs.
     if (round == 1) {
       for (int i = 0; i < 8; ++i) model.large(kPagesPerSlab / 4, 1, kPagesPerSlab / 4 * kPageBytes);
     }
@@ -362,7 +362,7 @@ TEST_F(WholeSpansTest, ABlockThatIsFilledMayBecomeWholeOrAnotherKinds) {
   }
 }
 
-// One heap, and as many threads' shards as there are, each with a slab of its own.
+// One heap, with as many shards as threads can have, each with a slab of its own.
 class ShardsTest : public ParkedRunsTest {
  protected:
   void SetUp() override {
@@ -381,7 +381,7 @@ class ShardsTest : public ParkedRunsTest {
     return heap().allocate_large(Pages(pages), Pages(1), Pages(pages).bytes(), 0, shard).span;
   }
 
-  // Parks a shard's part so often that the shard is left to its threads.
+  // Parks a shard's part so often that the shard belongs to its threads alone.
   Span* busy_shard(unsigned shard) {
     Span* part = part_of_block[shard];
     for (int i = 0; i < 1024; ++i) {
@@ -464,7 +464,7 @@ TEST_F(ShardsImplementation, ABlockOnWhoseRunsOthersLiveBecomesTheirShards) {
     ASSERT_TRUE(heap().is_valid());
     if (take < kTakes) heap().give_run(run);
   }
-  // The other half went with the slab, and what is freed in it waits there as well.
+  // The other half changed its shard with the slab, and runs that are freed in it wait there too.
   const uint64_t before = heap().shard_mutex(kBefore).acquisitions();
   Span* const half = heap().take_run(Pages(kPart / 2), 0, kAfter).first;
   ASSERT_NE(half, nullptr);

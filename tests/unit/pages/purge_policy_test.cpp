@@ -15,10 +15,10 @@ constexpr uint64_t kStart = 1'000'000;
 constexpr uint64_t kSecond = 1000;
 constexpr auto kRate = static_cast<uint64_t>(PurgePolicy::kPagesPerSecond);
 constexpr auto kCap = static_cast<uint64_t>(PurgePolicy::kBudgetCap);
-// The window slides by sixteenths, so a peak counts for this long at least ...
+// The window slides by sixteenths, so a peak counts for at least this long.
 constexpr uint64_t kHeldSurely = PurgePolicy::kHoldMs - PurgePolicy::kHoldMs / 16;
 
-/// What may go of what has been idle.
+/// The idle pages that may be purged.
 Pages idle(PurgePolicy& policy, uint64_t now, size_t used, size_t dirty) {
   return policy.decide(now, Pages(used), Pages(dirty)).idle;
 }
@@ -46,7 +46,7 @@ TEST(PurgePolicy, APeakThatNeverCameBackIsForgottenAfterAMoment) {
     const auto decision = policy.decide(t, Pages(100), Pages(9'900));
     ASSERT_EQ(decision.idle.count, 0u) << t - kStart << " ms after the peak";
     ASSERT_EQ(decision.young.count, 0u) << t - kStart << " ms after the peak";
-    // What was backed beside the peak has no such reason to stay.
+    // Pages that were backed beside the peak need not stay.
     ASSERT_GT(policy.decide(t, Pages(100), Pages(10'300)).young.count, 0u)
         << t - kStart << " ms after the peak";
   }
@@ -57,8 +57,8 @@ TEST(PurgePolicy, APeakThatNeverCameBackIsForgottenAfterAMoment) {
   EXPECT_EQ(policy.recent_peak().count, 10'000u);
 }
 
-/// Drives a peak of `high` for a moment and then `low` for `gap_ms`; true if a page of the peak
-/// could have gone meanwhile.
+/// Drives a peak of `high` for a moment and then `low` for `gap_ms`. True if a page of the peak
+/// could have been purged meanwhile.
 bool loses_a_round(PurgePolicy& policy, uint64_t* t, size_t high, size_t low, uint64_t gap_ms) {
   for (uint64_t end = *t + 100; *t < end; *t += 20)
     static_cast<void>(policy.decide(*t, Pages(high), Pages(0)));
@@ -91,7 +91,7 @@ TEST(PurgePolicy, OnlyAsMuchIsKeptAsCameBack) {
   uint64_t t = kStart;
   for (int round = 0; round < 4; ++round)
     static_cast<void>(loses_a_round(policy, &t, 3'000, 1'000, 1500));
-  // One large peak, of which nobody knows whether it returns.
+  // One large peak, which may never return.
   for (uint64_t end = t + 100; t < end; t += 20)
     static_cast<void>(policy.decide(t, Pages(90'000), Pages(0)));
   t += PurgePolicy::kSoonMs + kSlot;
@@ -181,7 +181,8 @@ TEST(PurgePolicy, TheBudgetNeverPaysMoreThanItsRateAndItsCap) {
 }
 
 TEST(PurgePolicy, WhatWasSpentBeyondTheBudgetIsOwed) {
-  // A run of pages goes whole, so a caller may overspend; the rate must hold all the same.
+  // A run of pages is purged as a whole, so a caller may exceed the budget. The rate must hold all
+  // the same.
   PurgePolicy policy;
   uint64_t spent = 0, t = kStart;
   static_cast<void>(idle(policy, t, 0, 0));
@@ -194,7 +195,7 @@ TEST(PurgePolicy, WhatWasSpentBeyondTheBudgetIsOwed) {
   }
 }
 
-// What pays in so many seconds of which each has that much running time.
+// The pages that the budget pays for in `seconds` seconds, each with that much running time.
 size_t spent_in(PurgePolicy& policy, uint64_t seconds, uint64_t running_ms_a_second) {
   size_t spent = 0;
   uint64_t t = kStart, ran = 10 * kSecond;
@@ -223,7 +224,7 @@ TEST(PurgePolicy, TheBudgetIsAShareOfTheTimeThatAllThreadsRun) {
 TEST(PurgePolicy, ATimeThatIsNotKnownCountsAsNone) {
   PurgePolicy policy;
   const Pages plenty(1'000'000);
-  // The first reading tells nothing: the process may have run for a year.
+  // The first reading means nothing, because the process may have run for a year.
   policy.spend(policy.decide(kStart, Pages(0), plenty, 1'000'000).young);
   EXPECT_EQ(policy.decide(kStart + 20, Pages(0), plenty, 0).young.count, kRate / 50);
   policy.spend(Pages(kRate / 50));
@@ -251,12 +252,12 @@ TEST(PurgePolicy, YoungPagesGoInBatchesOrStay) {
   PurgePolicy policy;
   constexpr size_t kBatch = PurgePolicy::kBatch.count, kFloor = PurgePolicy::kFloor.count;
   static_cast<void>(idle(policy, kStart, 0, 0));
-  // Too few to be worth a call: they become idle instead.
+  // Too few pages are not worth a call, and become idle instead.
   const auto few = policy.decide(kStart + 10, Pages(0), Pages(kFloor + kBatch - 1));
   EXPECT_EQ(few.young.count, 0u);
   EXPECT_EQ(few.idle.count, kBatch - 1);
   EXPECT_EQ(policy.decide(kStart + 10, Pages(0), Pages(kFloor + kBatch)).young.count, kBatch);
-  // A busy program's budget comes by trickles; what it may purge does not.
+  // A busy program's budget grows slowly, but its purges are whole batches.
   uint64_t spent = 0, t = kStart + 10;
   const uint64_t end = t + 10 * kSecond;
   for (; t < end; t += 4) {

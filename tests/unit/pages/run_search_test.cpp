@@ -1,4 +1,4 @@
-// The search for a run against the plainest possible one.
+// The search for a run, compared with the plainest possible one.
 #include "pages/run_search.h"
 
 #include <algorithm>

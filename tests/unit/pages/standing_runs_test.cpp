@@ -1,4 +1,4 @@
-// Entries that stand: the newest serves, the oldest goes.
+// Entries that wait whole: the newest one serves, and the oldest one is removed.
 #include "pages/standing_runs.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A private heap at its maximum, on the pretend system: what is freed serves other sizes, and the
-// accounts add up. Blocks lie at pretend addresses, so nothing here writes to one. The promises are
+// A private heap at its maximum, on the pretended system: freed memory serves other sizes, and the
+// accounts add up. Blocks are at pretended addresses, so no test writes to one. The promises are
 // those of docs/heaps.md, "A full heap".
 #include <algorithm>
 #include <map>
@@ -40,7 +40,7 @@ class FullHeap : public testing::Test {
     const Span* span = private_span_at(block);
     return span != nullptr && PrivateHeap::push(heap_, span, block) ? LOAM_OK : heap_->free(block);
   }
-  /// Until a block is refused.
+  /// Allocates until a block is refused.
   std::vector<void*> fill(size_t bytes) {
     std::vector<void*> blocks;
     while (void* block = allocate(bytes)) blocks.push_back(block);
@@ -63,8 +63,8 @@ class FullHeap : public testing::Test {
   loam_status why_ = LOAM_OK;
 };
 
-// The reported case, and its kind: a freed block serves any smaller request, whatever the two sizes
-// are.
+// The reported case and similar ones: a freed block serves any smaller request, whatever the two
+// sizes are.
 TEST_F(FullHeap, AFreedBlockServesEverySmallerOne) {
   constexpr size_t kSizes[] = {16,   40,   100,   250,   500,   1000,   2000,
                                4000, 7000, 16000, 32768, 40000, 200'000};
@@ -72,8 +72,8 @@ TEST_F(FullHeap, AFreedBlockServesEverySmallerOne) {
     for (const size_t maximum : {size_t{64} << 10, size_t{256} << 10, size_t{1} << 20}) {
       for (const size_t freed : kSizes) {
         for (const size_t asked : kSizes) {
-          // A block of its own pages gives way to a span or a mixed run and their record, which
-          // take a page more at most.
+          // A block with pages of its own is replaced by a span or a mixed run and their record,
+          // which take at most a page more.
           if (asked > freed || (freed > kLargestSmall && asked + kPageBytes > freed)) continue;
           ASSERT_NO_FATAL_FAILURE(make(flags, maximum));
           const std::vector<void*> blocks = fill(freed);
@@ -91,8 +91,8 @@ TEST_F(FullHeap, AFreedBlockServesEverySmallerOne) {
   }
 }
 
-// Every second block goes, so nothing joins: of what is freed a half, at least, can be had again in
-// blocks from a half to an eighth of the size, and the heap stays within its maximum.
+// Every second block is freed, so no slots join. At least half of the freed bytes must serve blocks
+// from a half to an eighth of the size, and the heap stays within its maximum.
 TEST_F(FullHeap, FreedBlocksAreDividedAmongSmallerOnes) {
   constexpr size_t kMaximum = size_t{1} << 20;
   for (const unsigned flags : kKinds) {
@@ -123,7 +123,7 @@ TEST_F(FullHeap, FreedNeighboursServeALargerBlock) {
         ASSERT_NO_FATAL_FAILURE(make(flags, size_t{1} << 20));
         std::vector<void*> blocks = fill(bytes);
         std::sort(blocks.begin(), blocks.end());
-        // Neighbours in one span, wherever that is.
+        // Neighbours in one span, at any place.
         size_t first = blocks.size() / 2;
         while (private_run_at(blocks[first]) != private_run_at(blocks[first + neighbours - 1]))
           ++first;
@@ -164,7 +164,8 @@ TEST_F(FullHeap, OnceAllIsFreedAnyRequestFits) {
   }
 }
 
-// A thread has found its block without the lock and waits for it while another cuts the span anew.
+// A thread has found its block without the lock and waits for the lock while another thread cuts
+// the span anew.
 TEST_F(FullHeap, AThreadThatWaitsWhileItsSpanIsCutFreesItsBlock) {
   for (const unsigned flags : {0u, unsigned(LOAM_HEAP_EXACT_SIZES)}) {
     ASSERT_NO_FATAL_FAILURE(make(flags, size_t{1} << 20));
@@ -189,8 +190,8 @@ TEST_F(FullHeap, AThreadThatWaitsWhileItsSpanIsCutFreesItsBlock) {
   }
 }
 
-// What the system refuses is as a maximum: a heap without one serves smaller blocks from the slots
-// of larger classes.
+// A refusal of the system works like a maximum: a heap without one then serves smaller blocks from
+// the slots of larger classes.
 TEST_F(FullHeap, WithoutMemoryFromTheSystemFreeSlotsOfLargerClassesServe) {
   ASSERT_NO_FATAL_FAILURE(make(0, 0));
   std::vector<void*> blocks;

@@ -1,5 +1,5 @@
-// Private heaps on the pretend system: refused memory, a refused barrier, accounts that add up.
-// Blocks lie at pretend addresses, so nothing here writes to one.
+// Private heaps on the pretended system: refused memory, a refused barrier, accounts that add up.
+// Blocks are at pretended addresses, so no test writes to one.
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -64,13 +64,13 @@ TEST_F(PretendPrivateHeap, AnInitialSizeThatNoAddressSpaceHoldsIsRefusedAtOnce) 
   EXPECT_EQ(fake::calls(Call::kReserve), calls);
 }
 
-// A thread that stands in a heap's fast path, as if the system had taken its processor away.
+// A thread that is inside a heap's fast path, as if the system had taken its processor away.
 class ThreadInAHeap {
  public:
   ThreadInAHeap(PrivateHeap* inside, PrivateHeap* used_before)
       : thread_([=, this] {
           for (PrivateHeap* heap : {used_before, inside}) {
-            // Often enough for a cache.
+            // Enough calls for a cache.
             for (int i = 0; i < 1000; ++i) {
               EXPECT_EQ(PretendPrivateHeap::free(heap, PretendPrivateHeap::allocate(heap, 64)),
                         LOAM_OK);
@@ -132,12 +132,12 @@ TEST_F(PretendPrivateHeap, DestroyGivesBackEverythingWithoutBeingAskedBlockByBlo
     EXPECT_EQ(page_heap.stats().used.count, 0u);
     EXPECT_EQ(huge_map.totals().blocks, 0u);
   }
-  // The thread's table of caches stays with the thread; whatever a heap had is gone.
+  // The thread keeps its table of caches. Everything of a heap is released.
   EXPECT_LE(metadata.used_bytes(), before + (size_t{32} << 10));
 }
 
 TEST_F(PretendPrivateHeap, EveryRefusalIsAStatusAndLosesNothing) {
-  // The n-th call that the system may refuse is refused, for every n of a short life.
+  // The n-th call that the system may refuse is refused, for every n in a short life.
   test::MustRun refused{"a heap is refused"};
   for (uint64_t nth = 1; nth < 40; ++nth) {
     fake::fail_any(nth, 3);
@@ -221,7 +221,7 @@ TEST_F(PretendPrivateHeap, AMaximumHoldsWhateverIsAskedFor) {
   }
 }
 
-// A copy would end the test: nothing is at pretend addresses.
+// A copy would end the test, because pretended addresses have no memory.
 TEST_F(PretendPrivateHeap, ALongRunThatGrowsIsMovedAndNotCopied) {
   constexpr size_t kBytes = size_t{9} << 20, kMore = 5000, kMaximum = kBytes + (size_t{1} << 20);
   PrivateHeap* heap = make(0, kMaximum);
@@ -238,7 +238,7 @@ TEST_F(PretendPrivateHeap, ALongRunThatGrowsIsMovedAndNotCopied) {
   EXPECT_EQ(page_heap.stats().used.bytes(), used - kBytes);
   EXPECT_EQ(heap->free(block), LOAM_INVALID_BLOCK) << "nothing is there any more";
   EXPECT_EQ(heap->find(moved).bytes, kBytes + kMore);
-  // It is charged for what is new, and no further than to the maximum.
+  // The heap is charged for the new bytes, and only up to the maximum.
   EXPECT_EQ(heap->reallocate(moved, kMaximum, LOAM_ALIGNMENT, false, &why_), nullptr);
   EXPECT_EQ(why_, LOAM_LIMIT_REACHED);
   EXPECT_EQ(heap->free(moved), LOAM_OK);
@@ -296,7 +296,7 @@ TEST_F(PretendPrivateHeap, AHandleIsRefusedLongAfterItsHeap) {
 }
 
 TEST_F(PretendPrivateHeap, AStaleCacheOfTheSameRecordIsNeverUsed) {
-  // The record comes round again; the thread's place still names it, with the old generation.
+  // The record is used again. The thread's place still names it, with the old generation.
   PrivateHeap* first = make(LOAM_HEAP_EAGER);
   void* old_block = allocate(first, 100);
   EXPECT_EQ(free(first, old_block), LOAM_OK);
@@ -347,7 +347,7 @@ class Batch {
 };
 
 TEST_F(PretendPrivateHeap, ABatchThatGoesRoundStaysInTheThreadsCache) {
-  // As malloc()'s magazines (decisions 17 and 55): 2,048 slots within 512 KiB.
+  // The bounds of malloc()'s magazines (decisions 17 and 55): 2,048 slots within 512 KiB.
   PrivateHeap* heap = make(LOAM_HEAP_EAGER);
   for (const auto& [bytes, count] : {std::pair<size_t, size_t>{64, 1000}, {16, 2000}, {512, 900}}) {
     Batch batch(heap, bytes, count);
@@ -397,8 +397,8 @@ TEST_F(PretendPrivateHeap, CachesShareWhatTheyHoldBeyondTheirDues) {
   EXPECT_GT(HeapCache::process_room.held(), HeapCache::kProcessBytes / 2);
   constexpr size_t kFirstSlots = 12 * 8 * 448;
   EXPECT_LE(cached, heaps.size() * (kDue + kFirstSlots) + HeapCache::kProcessBytes);
-  // Nothing of it is lost: a threshold that turns the front end off, a thread's end, the heap's own
-  // end.
+  // None of the cached memory is lost: not by a threshold that turns the front end off, by a
+  // thread's end, or by the heap's own end.
   for (PrivateHeap* heap : heaps) {
     if (heap == heaps.front()) heap->set_small_threshold(0);
     EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
@@ -441,7 +441,7 @@ TEST_F(PretendPrivateHeap, TheFastPathsAnswerAnyHandleAndAnyPage) {
   void* foreign = allocate(other, 64);
   std::vector<void*> blocks = {own, foreign, heap::allocate(64), heap::allocate(100'000),
                                allocate(heap, 100'000)};
-  // A page that was a private heap's span a moment ago, and one of a run that waits parked.
+  // A page that was a private heap's span just before, and one of a parked run.
   PrivateHeap* gone = make(LOAM_HEAP_EAGER);
   void* stale = allocate(gone, 64);
   ASSERT_EQ(heap_registry.destroy(gone), LOAM_OK);
@@ -449,7 +449,8 @@ TEST_F(PretendPrivateHeap, TheFastPathsAnswerAnyHandleAndAnyPage) {
   for (void* block : blocks) {
     const Span* span = span_named_at(block);
     ASSERT_NE(span, nullptr);
-    // No heap, a destroyed one, a span's record, what its links may name.
+    // Handles that are no heap, a destroyed heap, a span's record, and values that its links may
+    // have.
     for (const void* handle :
          {static_cast<const void*>(nullptr), static_cast<const void*>(gone),
           static_cast<const void*>(span), static_cast<const void*>(span->next)}) {

@@ -1,4 +1,4 @@
-// Private heaps on the real system: what a flush finds.
+// Private heaps on the real system: the mistakes that a flush finds.
 #include <string>
 #include <vector>
 
@@ -29,9 +29,9 @@ loam_status free(PrivateHeap* heap, void* block) {
   return span != nullptr && PrivateHeap::push(heap, span, block) ? LOAM_OK : heap->free(block);
 }
 
-// Two threads that free one block in the same instant both see it live. The cache then holds it
-// twice; the second is reported and dropped when the block goes home, also from the middle of a run
-// of neighbours, and nothing else is.
+// Two threads free one block at the same moment, and both see it live. The cache then holds it
+// twice. The second one is reported and dropped when the block goes home, also from the middle of a
+// run of neighbours. All other blocks are accepted.
 TEST(PrivateHeap, ABlockThatTwoThreadsFreedAtOnceIsReportedWhenItGoesHome) {
   if (!os::barrier_all_threads()) GTEST_SKIP() << "without a barrier a heap has no caches";
   constexpr int kBlocks = 40, kTwice = 20;

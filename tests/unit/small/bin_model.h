@@ -32,11 +32,11 @@ class BinModel {
   [[nodiscard]] const std::vector<void*>& live() const { return live_; }
   [[nodiscard]] const std::map<Span*, unsigned>& used() const { return used_; }
 
-  /// Takes up to `wanted` slots and checks each; every one is written to when `write`.
+  /// Takes up to `wanted` slots and checks each one. Writes to each if `write`.
   unsigned take(unsigned wanted, bool write = false) {
     return take(wanted, write, Bin::From::kAnywhere);
   }
-  /// The same without a page that nobody has; from spans that are shorter than the class's too.
+  /// The same without fresh pages, and also from spans that are shorter than those of the class.
   unsigned take_backed(unsigned wanted) { return take(wanted, true, Bin::From::kShortRuns); }
   unsigned take(unsigned wanted, bool write, Bin::From from) {
     std::vector<void*> out(wanted, nullptr);
@@ -114,7 +114,7 @@ class BinModel {
     ASSERT_EQ(pages_->stats().used.count, s.spans * info().pages - s.absent_pages + others_.count);
   }
 
-  /// Pages that the test itself has from pages().
+  /// Pages that the test itself took from pages().
   void count_others(Pages pages) { others_ = pages; }
 
   void check_contents() {
@@ -133,7 +133,8 @@ class BinModel {
     EXPECT_LE(offset + info().bytes, Pages(info().pages).bytes());
     EXPECT_TRUE(set_.insert(p).second) << "handed out twice";
     if (is_partial(span)) used_limits_hold_ = false;
-    // Fullest first: no span with room is fuller than the chosen one by more than a list's width.
+    // The fullest span comes first: no span with room is fuller than the chosen one by more than a
+    // list's width.
     const unsigned chosen = used_.count(span) != 0 ? used_[span] : 0;
     for (const auto& [other, count] : used_) {
       if (!used_limits_hold_ || count == info().slots || other == span) continue;

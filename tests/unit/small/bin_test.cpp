@@ -1,5 +1,5 @@
-// One size class against its model: what is taken and given, which span is chosen, what misuse
-// does.
+// One size class against its model: the taken and given slots, the chosen span, and the effect of
+// misuse.
 #include "small/bin.h"
 
 #include <algorithm>
@@ -71,7 +71,7 @@ TEST_P(BinTest, NeighboursComeHomeInAnyOrder) {
     for (size_t i = 0; i + 1 < blocks.size() && order == 2; i += 2)
       std::swap(blocks[i], blocks[i + 1]);
     for (size_t at = 0; order >= 3 && at < blocks.size();) {
-      // Stretches, every second one turned around; in the last order they change places too.
+      // Stretches of blocks, every second one reversed. In the last order they change places too.
       const size_t here = std::min<size_t>(random.magnitude(2 * slots) + 1, blocks.size() - at);
       if (random.chance(50)) std::reverse(&blocks[at], &blocks[at] + here);
       if (order == 4) std::rotate(&blocks[at], &blocks[at] + here / 2, &blocks[at] + here);
@@ -97,8 +97,8 @@ TEST_P(BinTest, AFlushThatEmptiesManySpansAtOnceGivesEachBackOnce) {
     model.take(kSpans * slots);
     std::vector<void*> blocks = model.live(), batch;
     std::sort(blocks.begin(), blocks.end());
-    // Of each span in turn, so that each changes its list between two others' frees; a first one of
-    // each stays, or not.
+    // Frees one of each span in turn, so that each span changes its list between two other frees.
+    // The first block of each span stays, or does not.
     for (unsigned slot = all ? 0 : 1; slot < slots; ++slot) {
       for (unsigned span = 0; span < kSpans; ++span) batch.push_back(blocks[span * slots + slot]);
     }
@@ -136,7 +136,7 @@ TEST_P(BinTest, OneEmptySpanIsKeptAndTheNextOneGoesBack) {
   EXPECT_EQ(model.stats().spans, 2u) << "a class at the edge must not churn the page heap";
   model.give_live(second);
   EXPECT_EQ(model.stats().spans, 1u);
-  // At the edge: one slot taken and given, over and over, touches the page heap no more.
+  // With one slot taken and given again and again, the bin does not use the page heap any more.
   const uint64_t locks = model.pages().mutex().acquisitions();
   for (int i = 0; i < 100; ++i) {
     model.take(1);
@@ -146,10 +146,9 @@ TEST_P(BinTest, OneEmptySpanIsKeptAndTheNextOneGoesBack) {
   model.check();
 }
 
-// The first, some with tails and slots that cross pages, the first ones of several lengths, the
-// last one.
-// Pages of a span count as backed from the first slot on that is taken there. What the system says
-// agrees, whatever came back.
+// The classes are the first one, some with tails and slots that cross pages, the first ones of
+// several lengths, and the last one. Pages of a span count as backed once a slot is taken there.
+// The count agrees with the system's, whichever blocks came back.
 TEST_P(BinTest, PagesHoldMemoryFromTheirFirstSlotOn) {
   Random random = test::seeded(GetParam());
   LOAM_TRACE_SEED(random);
@@ -205,11 +204,11 @@ TEST(BinSelection, EmptierSpansDrainWhileFullerOnesAreUsed) {
   const unsigned size_class = class_for(64);
   BinModel model(size_class);
   model.take(64 * 200);
-  // Nine of ten are freed at random: every span is sparse and hardly one is empty.
+  // Nine of ten are freed at random, so every span is sparse and hardly one is empty.
   model.give_live(model.pick(random, model.live().size() * 9 / 10));
   const size_t live = model.live().size(), ideal = live / model.info().slots;
   EXPECT_GE(model.stats().spans, 190u);
-  // The program goes on with as much live as before.
+  // The program continues with as many live bytes as before.
   for (int i = 0; i < 600; ++i) {
     model.take(32);
     model.give_live(model.pick(random, 32));
@@ -252,7 +251,7 @@ class BinMisuse : public testing::Test {
   }
   void TearDown() override { set_corruption_policy(CorruptionPolicy::kAbort); }
 
-  /// In reporting mode: `pointers` given, one line a mistake, the bin unharmed.
+  /// In reporting mode `pointers` are given. Each mistake is one line, and the bin is not damaged.
   void expect_report(const std::vector<void*>& pointers, const char* what) {
     set_corruption_policy(CorruptionPolicy::kReport);
     fake::take_errors();
@@ -308,7 +307,7 @@ size_t reports_of(const std::string& errors, const std::string& what) {
   return n;
 }
 
-// Few are marked one by one, more by whole words.
+// Few slots are marked one by one, more by whole words.
 TEST_F(BinMisuse, InARunOfNeighboursOnlyTheBadOnesAreDropped) {
   set_corruption_policy(CorruptionPolicy::kReport);
   for (const int first : {69, 40}) {
@@ -319,7 +318,7 @@ TEST_F(BinMisuse, InARunOfNeighboursOnlyTheBadOnesAreDropped) {
           static_cast<char*>(*std::min_element(tailed.live().begin(), tailed.live().end()));
       tailed.give({base + 70 * 48, base + 72 * 48});
       fake::take_errors();
-      // Live slots and two free ones, then the span's tail and the next span, which is nobody's.
+      // Live slots and two free ones, then the span's tail and the next span, which no bin owns.
       std::vector<void*> run;
       for (int slot = first; slot < 74; ++slot) run.push_back(base + slot * 48);
       std::vector<void*> beyond;
@@ -346,7 +345,7 @@ TEST_F(BinMisuse, InARunOfNeighboursOnlyTheBadOnesAreDropped) {
   }
 }
 
-// A structure's blocks, freed in another order than they were made in.
+// A structure's blocks, freed in another order than they were allocated.
 TEST_F(BinMisuse, AmongPointersOfOneSpanOnlyTheBadOnesAreDropped) {
   set_corruption_policy(CorruptionPolicy::kReport);
   for (const bool downwards : {false, true}) {
@@ -356,8 +355,8 @@ TEST_F(BinMisuse, AmongPointersOfOneSpanOnlyTheBadOnesAreDropped) {
     std::sort(live.begin(), live.end());
     char* const one = static_cast<char*>(live.front());
     char* const other = static_cast<char*>(live.back()) - 84 * 48;
-    // Good ones beside each kind of bad one: twice, inside of a block, of another region, behind
-    // the last slot.
+    // Good pointers beside each kind of bad one: given twice, inside a block, of another region,
+    // behind the last slot.
     std::vector<void*> batch;
     for (const int slot : {3, 2, 5, 4, 7, 6, 4, 9, 8}) batch.push_back(one + slot * 48);
     batch.push_back(one + 10 * 48 + 16);
@@ -390,8 +389,8 @@ TEST_F(BinMisuse, AmongScatteredPointersOnlyTheBadOnesAreDropped) {
     ASSERT_NE(span_at(reinterpret_cast<uintptr_t>(one)),
               span_at(reinterpret_cast<uintptr_t>(other)));
     int local = 0;
-    // Several of one span in turn, several of the other, then one each; the bad ones between them
-    // and at the ends.
+    // Several blocks of one span in turn, several of the other, then one of each. The bad ones are
+    // between them and at the ends.
     std::vector<void*> batch = {
         one + 85 * 48, one + 3 * 48,   one + 70 * 48,   one + 3 * 48,    one + 85 * 48,
         one + 9 * 48,  one + 8,        one + 84 * 48,   other + 85 * 48, other + 2 * 48,

@@ -1,4 +1,4 @@
-// Classes with several bins: who takes from which, and where blocks go that come home.
+// Classes with several bins: which home takes from which bin, and where returned blocks go.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -66,7 +66,7 @@ class BinsByHome : public testing::Test {
     set_corruption_policy(CorruptionPolicy::kAbort);
     return fake::take_errors();
   }
-  // `rounds` flushes of one block meet a held lock; then somebody takes.
+  // `rounds` flushes of one block meet a held lock. Then blocks are taken.
   void be_refused(unsigned size_class, unsigned rounds) {
     const std::vector<void*> blocks = take(size_class, rounds, 0);
     heap->lock_all();
@@ -100,7 +100,7 @@ TEST_F(BinsByHome, AHomeTakesFromItsBinAndBlocksGoToTheirs) {
     for (unsigned home = 0; home < 8; ++home) {
       const std::vector<void*> its = take(c, 300, home);
       ASSERT_EQ(its.size(), 300u);
-      // Some may come from what others' bins have left of a span.
+      // Some blocks may come from spans that other bins have partly used.
       EXPECT_GT(std::count_if(its.begin(), its.end(),
                               [&](void* block) { return shard_of(block) == home % 4; }),
                 100)
@@ -109,7 +109,7 @@ TEST_F(BinsByHome, AHomeTakesFromItsBinAndBlocksGoToTheirs) {
     }
     EXPECT_EQ(heap->stats(c).taken - heap->stats(c).given, 8 * 300u);
     EXPECT_TRUE(heap->is_valid());
-    // In any order, runs and single ones, from one thread.
+    // One thread gives runs and single blocks in any order.
     test::Random random = test::seeded(static_cast<unsigned>(bytes));
     for (size_t i = all.size(); i-- > all.size() / 3;)
       std::swap(all[i], all[random.below(static_cast<uint32_t>(i + 1))]);
@@ -126,7 +126,7 @@ TEST_F(BinsByHome, ThreadsThatMeetGetMoreAndOthersDoNot) {
   const unsigned c = class_for(64);
   for (unsigned i = 0; i < 5000; ++i) give(c, take(c, 20, 0), Wait::kNo);
   EXPECT_EQ(heap->bins_in_use(c), 1u) << "one thread";
-  // As many refusals among many more acquisitions: now and then.
+  // As many refusals among many more acquisitions: refusals are rare.
   for (unsigned i = 0; i < 8; ++i) {
     for (unsigned k = 0; k < 2000; ++k) give(c, take(c, 20, 0));
     be_refused(c, 40);
@@ -142,7 +142,7 @@ TEST_F(BinsByHome, WhatOthersHaveFreeComesBeforeAFreshPage) {
   const unsigned c = class_for(2048);  // too large for mixed spans
   use_bins(c, 2);
   std::vector<void*> its = take(c, 2000, 0), freed, kept;
-  // Every third stays: no span is empty.
+  // Every third block stays, so no span is empty.
   for (size_t i = 0; i < its.size(); ++i) (i % 3 == 0 ? kept : freed).push_back(its[i]);
   give(c, freed);
   const uint64_t before = fresh_bytes();
@@ -215,14 +215,13 @@ TEST_F(BinsByHome, ADoubleFreeIsToldWhicheverBinItComesTo) {
   }
   give(c, rest);
   EXPECT_TRUE(heap->is_valid());
-  // Its span went back.
+  // The block's span was returned.
   heap->compact();
   EXPECT_NE(reports_of_giving(c, {first[10], second[10]}), "");
   expect_empty();
 }
 
-// As a free that was queued, or began, before its block's span went back and came to somebody else:
-// a misuse.
+// Misuse: a free was queued, or began, before the block's span was returned and got another owner.
 TEST_F(BinsByHome, AStrangersSpanIsLeftAlone) {
   const unsigned c = class_for(64);
   const SizeClassInfo& info = kSizeClasses[c];
@@ -255,7 +254,7 @@ TEST_F(BinsByHome, AStrangersSpanIsLeftAlone) {
 }
 
 TEST_F(BinsByHome, ASpanThatWaitedWholeIsItsTakers) {
-  // Long enough to wait as it stands, named by its pages (page_heap_spans.cpp).
+  // The span is long enough to wait whole, and its pages name it (page_heap_spans.cpp).
   unsigned c = 1;
   while (kSizeClasses[c].pages < 16) ++c;
   use_bins(c, 2);
@@ -344,7 +343,7 @@ TEST_F(BinsByHome, ThreadsInPhasesLoseNothing) {
           if (round == 30 && t == 1) heap->use_more_bins(c);
         }
         if (t == 2) heap->release_empty_spans();
-        // Nine in ten go, in any order; some by another thread.
+        // Nine in ten are freed in any order, some of them by another thread.
         for (size_t keep = own.size() / 10; own.size() > keep; own.pop_back()) {
           std::swap(own[random.below(static_cast<uint32_t>(own.size()))], own.back());
           home(own.back().first, own.back().second);
@@ -356,7 +355,7 @@ TEST_F(BinsByHome, ThreadsInPhasesLoseNothing) {
           void* const other = table[random.below(kPlaces)].exchange(out[i]);
           if (other != nullptr) ends.push_back(other);
         }
-        // Whatever class each has, its span says.
+        // Its span tells the class of each.
         for (void* block : ends) home(static_cast<unsigned>(class_at(block)), block);
       }
       for (const auto& [c, block] : own) home(c, block);

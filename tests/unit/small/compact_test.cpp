@@ -1,4 +1,4 @@
-// Pages inside live spans that go back to the system, and how they come back.
+// Pages inside live spans that are purged, and how they are used again.
 #include <map>
 
 #include "fake_system/fake.h"
@@ -37,7 +37,7 @@ TEST_P(CompactTest, OnlyPagesWithoutALiveSlotGo) {
     EXPECT_EQ(stats.unbacked_pages, purged.count);
     EXPECT_EQ(resident - fake::resident_bytes(), purged.bytes());
     if (grain() == kPageBytes) {
-      // Exactly: a page that no live slot touches is gone.
+      // Exactly: every page without a live slot is purged.
       std::map<uintptr_t, bool> touched;
       for (void* p : model.live()) {
         const uintptr_t begin = reinterpret_cast<uintptr_t>(p);
@@ -46,7 +46,7 @@ TEST_P(CompactTest, OnlyPagesWithoutALiveSlotGo) {
           touched[page] = true;
         }
       }
-      // (Empty spans were returned whole and are the page heap's to purge.)
+      // (Empty spans were returned whole, and the page heap purges them.)
       model.pages().purge_all();
       EXPECT_EQ(fake::resident_bytes(), touched.size() * kPageBytes) << bytes << " bytes";
       if (bytes >= 1024) {

@@ -1,5 +1,5 @@
-// Mixed spans of single pages that the page heap has backed and free, and the shards that serve
-// each home from its own.
+// Mixed spans of single pages that the page heap has backed and free, and shards that serve each
+// home from its own spans.
 #include "small/mixed_heap.h"
 
 #include <memory>
@@ -20,8 +20,8 @@ namespace {
 namespace fake = os::fake;
 using test::number;
 
-/// Every second page of some blocks is free and backed, so that no two of them are a run; more than
-/// the page heap keeps for every program.
+/// Makes every second page of some slabs free and backed, so that no two of them form a run. There
+/// are more than the page heap keeps for every program.
 class FragmentedPages : public testing::Test {
  protected:
   void SetUp() override {
@@ -65,7 +65,7 @@ TEST_F(FragmentedPages, ServeAClassWhoseSpansAreLonger) {
     ASSERT_EQ(class_at(block), kMixedClass);
     ASSERT_EQ(mixed.block_bytes(number(block)), bytes);
   }
-  // What is left in each page serves smaller ones.
+  // The rest of each page serves smaller blocks.
   std::vector<void*> small = take(16, unsigned(used), MixedHeap::From::kSpans);
   EXPECT_EQ(small.size(), used);
 
@@ -105,7 +105,7 @@ TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
     void* block = nullptr;
     return test::take_blocks(mixed, c, &block, 1, from, home) == 1 ? block : nullptr;
   };
-  // One shard: whatever anybody made mixed serves everybody.
+  // With one shard, a span that any home made mixed serves all homes.
   void* first = take_for(0, MixedHeap::From::kBacked);
   ASSERT_NE(first, nullptr);
   void* second = take_for(1, MixedHeap::From::kSpans);
@@ -120,7 +120,7 @@ TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
   EXPECT_NE(number(other) / kPageBytes, number(first) / kPageBytes);
   EXPECT_EQ(number(take_for(3, MixedHeap::From::kSpans)), number(other) + 432)
       << "1 and 3 share one of two shards";
-  // Where a home has none, others' free ranges come before a page that nobody has.
+  // If a home has no free range, those of other homes are used before a fresh page.
   void* borrowed = nullptr;
   ASSERT_EQ(test::take_others_blocks(mixed, c, &borrowed, 1, 1), 1u);
   EXPECT_EQ(number(borrowed), number(first) + 2 * 432);
@@ -129,8 +129,8 @@ TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
   EXPECT_EQ(mixed.blocks(c), 5u);
   EXPECT_TRUE(mixed.is_valid());
 
-  // Whoever gives them, blocks go to their spans; one that comes twice is told, from wherever it
-  // is.
+  // Blocks go to their spans, whichever home gives them. A block that comes twice is reported, from
+  // any home.
   std::vector<void*> all;
   for (size_t i = 0; i < 3; ++i) all.push_back(reinterpret_cast<void*>(number(first) + i * 432));
   for (size_t i = 0; i < 2; ++i) all.push_back(reinterpret_cast<void*>(number(other) + i * 432));

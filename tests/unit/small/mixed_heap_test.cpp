@@ -1,5 +1,5 @@
-// Mixed spans on the pretend system: against a model that knows every block, and what a caller can
-// do wrong.
+// Mixed spans on the pretended system, compared with a model that knows every block, and the
+// mistakes of callers.
 #include "small/mixed_heap.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
     LOAM_TRACE_SEED(random);
     Model model;
     for (unsigned step = 0; step < 400; ++step) {
-      // The walks with an odd number have one shard, the others soon more.
+      // The walks with an odd number have one shard; the other walks soon have more.
       if (salt % 2 == 0 && random.chance(2)) model.mixed().use_more_shards();
       const unsigned home = random.below(MixedHeap::kShards);
       const unsigned c = random.between(1, Model::kClasses - 1);
@@ -58,7 +58,8 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
           break;
         case 3:
         case 4:
-          // Several sizes until nothing is left for one, so that full spans come about as well.
+          // Takes several sizes until nothing is left for one of them, so that full spans occur
+          // too.
           for (unsigned i = random.between(1, 4); i != 0; --i) {
             model.take_mixed(random.between(1, Model::kClasses - 1), random.between(1, 200), home);
           }
@@ -99,7 +100,7 @@ TEST_P(MixedHeapTest, LendsExactlyTheFreePagesInside) {
       EXPECT_EQ(model.mixed().stats().span_bytes, model.pages_with_a_mixed_block().bytes())
           << bytes << ": at once";
     }
-    // Some of them are filled again, so that there are free pages in spans of all kinds.
+    // Some spans are filled again, so that spans of all kinds have free pages.
     for (unsigned i = 0; i < 40; ++i)
       model.take_mixed(random.between(1, class_for(1024)), random.between(1, 100));
     model.thin(random, model.size() * 2 / 3);
@@ -114,14 +115,15 @@ TEST_P(MixedHeapTest, LendsExactlyTheFreePagesInside) {
     EXPECT_GT(lent, Pages(0)) << bytes;
     EXPECT_EQ(model.mixed().stats().span_bytes, span_bytes - lent.bytes()) << bytes;
     EXPECT_GE(model.mixed().stats().span_bytes, live.bytes()) << bytes;
-    // Where little is free, nobody looks.
+    // If little is free, there is no search.
     const MixedStats left = model.mixed().stats();
     if (left.free_bytes >= size_t{128} << 10 &&
         left.free_bytes >= Pages(left.span_bytes / kPageBytes / 4).bytes()) {
       all_lent.ran();
       EXPECT_EQ(model.mixed().stats().span_bytes, live.bytes()) << bytes << ": something is left";
     }
-    // Others have them now, backed as they were; and the blocks beside them are what they were.
+    // The pages now have other owners, and are backed as before. The blocks beside them have not
+    // changed.
     const uint64_t fresh = model.pages().stats().fresh_pages;
     std::vector<Span*> runs;
     while (Span* run = model.pages().allocate_span({Pages(1), kNoClass, kNoClass, 0},
@@ -150,7 +152,7 @@ TEST_P(MixedHeapTest, WhatNobodyWantedForASecondIsLent) {
   EXPECT_TRUE(pass(true));
   EXPECT_TRUE(pass(false));
   EXPECT_EQ(model.mixed().stats().span_bytes, span_bytes) << "it may be wanted in a moment";
-  // A thread that takes half of it in each period wants that.
+  // A thread that takes half of the free bytes in each period wants them.
   const size_t half = model.mixed().stats().free_bytes / 2;
   for (unsigned i = 0; i < 3; ++i) {
     std::vector<void*> blocks;
@@ -175,7 +177,8 @@ TEST_P(MixedHeapTest, ASearchForThemMeetsEverySpanThoughSpansComeAndGo) {
   const unsigned c = class_for(704);
   for (int round = 0; round < 4; ++round) {
     model.open_sparse_spans(random, c, 200, 4, class_for(16));
-    // A few looks at a time, and each time some of the spans that are still to be met end.
+    // The search takes a few looks at a time. Each time some of the spans that it has not met yet
+    // end.
     for (int step = 0; step < 40; ++step) {
       model.thin(random, model.size() * 15 / 16);
       static_cast<void>(model.mixed().lend_unwanted(step % 8 == 0, 2 * kLooksAPurge));
@@ -212,7 +215,7 @@ TEST_P(MixedHeapTest, AConversionKeepsWhatWasGivenBackToTheSystem) {
   }
   EXPECT_EQ(bin.unbacked_pages + model.mixed().stats().unbacked_pages, purged.count)
       << "counted once, here or there";
-  // Taking everything touches everything again.
+  // Taking all blocks touches all pages again.
   while (!model.take_mixed(class_for(16), 200).empty()) continue;
   EXPECT_EQ(model.mixed().stats().free_bytes, 0u);
   EXPECT_EQ(model.mixed().stats().unbacked_pages, 0u);
@@ -278,7 +281,8 @@ TEST_P(MixedHeapTest, ARefusedPurgeMarksNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Granularity, MixedHeapTest, testing::Values(4096, 16384, 65536));
 
-/// One mixed span: of its slots of 512 bytes only the first lives, and what it was cut into.
+/// One mixed span. Of its slots of 512 bytes only the first one is live, and the blocks that the
+/// rest was cut into.
 class OneMixedSpan : public testing::Test {
  protected:
   static constexpr size_t kBytes = 512;
@@ -333,7 +337,7 @@ TEST_F(OneMixedSpan, BlocksOfAllSizesStandSideBySide) {
   EXPECT_EQ(mixed->block_bytes(number(a)), 16u);
   EXPECT_EQ(mixed->block_bytes(number(b)), 1024u);
   EXPECT_EQ(mixed->block_bytes(number(d)), 80u);
-  // What is free in the middle serves what fits, and joins its neighbours.
+  // A free range in the middle serves requests that fit, and joins its neighbours.
   mixed->give(&b, 1);
   EXPECT_EQ(mixed->block_bytes(number(b)), 0u);
   mixed->give(&a, 1);
@@ -392,7 +396,7 @@ TEST_F(OneMixedSpan, WhatItServesIsKnownExactlyWhileBlocksComeBack) {
   for (uint64_t salt = 20; salt < 40; ++salt) {
     Random random = test::seeded(salt);
     LOAM_TRACE_SEED(random);
-    // Full of blocks of many sizes, of many of one granule, or in between.
+    // The span is full of blocks of many sizes, of many of one granule, or in between.
     const unsigned most = random.magnitude(64);
     std::vector<std::pair<uintptr_t, size_t>> blocks;
     for (void* block = nullptr; mixed->stats().free_bytes != 0;) {
@@ -452,7 +456,7 @@ TEST_F(OneMixedSpan, BlocksThatAreWantedStayAsTheyAre) {
   EXPECT_EQ(mixed->block_bytes(number(small[0])), 64u);
   EXPECT_EQ(mixed->block_bytes(number(small[1])), 0u);
   EXPECT_TRUE(mixed->is_valid());
-  // A misuse is none that anybody wants.
+  // A misused block is never kept, even if it is wanted.
   kept.count = 0;
   for (uint8_t& wanted : kept.wanted) wanted = 9;
   set_corruption_policy(CorruptionPolicy::kReport);
@@ -463,7 +467,7 @@ TEST_F(OneMixedSpan, BlocksThatAreWantedStayAsTheyAre) {
   EXPECT_NE(errors.find("double free"), std::string::npos);
   EXPECT_NE(errors.find("middle of a block"), std::string::npos);
   EXPECT_EQ(kept.count, 0u);
-  // Of whatever shard.
+  // A block of any shard.
   mixed->use_more_shards();
   kept.wanted[class_for(64)] = 1;
   void* last[] = {small[2], small[0]};
@@ -530,7 +534,7 @@ TEST_F(OneMixedSpan, OfFewBlocksTheTablesGoBackAndComeAgain) {
   mixed->give(more, 2);
   is_as_before();
 
-  // Blocks come back one by one, and one stays with who wants it.
+  // Blocks are returned one by one, and the caller keeps one that it wants.
   MixedHeap::Kept kept{};
   kept.wanted[class_for(16)] = 1;
   void* both[] = {small, large};
@@ -632,7 +636,7 @@ TEST(MixedHeapMetadata, WithoutMemoryForItsTablesASpanStaysAsItWas) {
   EXPECT_EQ(mixed.stats().spans, 0u);
   for (size_t i = 0; i < slots.size(); i += 8) EXPECT_EQ(class_at(slots[i]), c);
 
-  // One table's memory is enough for one span, and goes back with it.
+  // The memory of one table is enough for one span, and is returned with it.
   fake::clear_failures();
   for (void* piece : pieces) metadata.free(piece, table_bytes);
   const size_t used = metadata.used_bytes();
@@ -655,17 +659,18 @@ TEST(MixedHeapDonors, ABinWithLittleToSpareKeepsItsSpans) {
   Lock lock(bin.mutex());
   ASSERT_EQ(test::take_slots(bin, *pages, c, slots.data(), unsigned(slots.size())), slots.size());
   EXPECT_EQ(bin.donatable_bytes_hint(c), 0u);
-  // Every ninth: less than a quarter of the bin.
+  // Every ninth block is freed: less than a quarter of the bin.
   std::vector<void*> freed;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (i % 9 == 0) freed.push_back(slots[i]);
   }
   bin.give_locked(*pages, mixed, c, freed.data(), unsigned(freed.size()));
   EXPECT_EQ(bin.donatable_bytes_hint(c), 0u);
-  // Nearly full spans are not opened however much is asked for: their own class fills them first.
+  // Nearly full spans are not opened, however many blocks are requested, because their own class
+  // fills them first.
   EXPECT_EQ(bin.donate_locked(mixed, c, 16, 1 << 20), 0u);
-  // Every second one is free, alone: room for blocks of the class's size and smaller, not for
-  // larger ones.
+  // Every second slot is free and has no free neighbour: there is room for blocks of the class's
+  // size and smaller, but not for larger ones.
   freed.clear();
   for (size_t i = 0; i < slots.size(); ++i) {
     if (i % 9 != 0 && (number(slots[i]) / 256) % 2 == 0) freed.push_back(slots[i]);

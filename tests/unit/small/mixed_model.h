@@ -1,4 +1,4 @@
-// Bins of all classes and the mixed spans made of theirs, beside a list of all blocks that are out.
+// Bins of all classes and the mixed spans made from them, beside a list of all allocated blocks.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr unsigned served_classes() {
   return c;
 }
 
-/// Up to `wanted` blocks of the class from mixed spans; they stand in `out`.
+/// Takes up to `wanted` blocks of the class from mixed spans into `out`.
 inline unsigned take_blocks(MixedHeap& mixed, unsigned c, void** out, unsigned wanted,
                             MixedHeap::From from = MixedHeap::From::kSpans, unsigned home = 0) {
   Refill refill{.size_class = c, .out = out, .wanted = wanted, .home = home};
@@ -101,8 +101,7 @@ class MixedModel {
     return order_.back();
   }
 
-  /// `by_class`: a block of a mixed span comes home as it would if it was freed before the
-  /// conversion.
+  /// `by_class`: a block of a mixed span is returned as if it was freed before the conversion.
   void give(void* block, bool by_class) {
     const auto found = live_.find(number(block));
     const unsigned c = found->second;
@@ -127,8 +126,8 @@ class MixedModel {
     while (order_.size() > keep) give(random_block(random), random.chance(20));
   }
 
-  /// Fills so many spans of the class, thins all that is out to one block in `share`, and opens
-  /// what of the class has room for a block of `for_class`.
+  /// Fills so many spans of the class, and frees all blocks except one in `share`. Then opens the
+  /// class's spans that have room for a block of `for_class`.
   void open_sparse_spans(Random& random, unsigned c, unsigned spans, size_t share,
                          unsigned for_class) {
     take_from_bin(c, spans * kSizeClasses[c].slots);
@@ -136,7 +135,8 @@ class MixedModel {
     while (donate(c, for_class, 1 << 20) != 0) continue;
   }
 
-  /// Blocks of mixed spans in one call, as a magazine brings them: a span may come more than once.
+  /// Returns blocks of mixed spans in one call, as a magazine does: a span may occur more than
+  /// once.
   void give_together(Random& random, unsigned most) {
     std::vector<void*> blocks;
     for (; most != 0 && !order_.empty(); --most) {
@@ -223,7 +223,7 @@ class MixedModel {
     order_.push_back(block);
     ++count_[c];
   }
-  // What block_bytes() should say of the granule behind the first one of a block.
+  // The expected result of block_bytes() for the granule behind the first one of a block.
   size_t next_block_bytes(std::map<uintptr_t, unsigned>::const_iterator found) const {
     const auto next = std::next(found);
     if (next == live_.end() || next->first != found->first + kGranuleBytes) return 0;

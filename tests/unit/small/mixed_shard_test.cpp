@@ -1,5 +1,4 @@
-// One shard of mixed spans: when it is crowded, and pointers beside the spans that were found for
-// them.
+// One shard of mixed spans: when it is crowded, and pointers for which the wrong spans were found.
 #include "small/mixed_shard.h"
 
 #include <atomic>
@@ -19,8 +18,8 @@ namespace {
 namespace fake = os::fake;
 
 TEST(MixedShardTest, APointerBesideTheSpanThatWasFoundForItIsAStranger) {
-  // As when a block comes twice, and between the look for its span and the lock that span went and
-  // its record became another's.
+  // A block comes twice. Between the search for its span and the lock, the span was returned, and
+  // its record became that of another span.
   fake::reset();
   auto pages = std::make_unique<PageHeap>();
   MixedShard shard;
@@ -73,7 +72,8 @@ TEST(MixedShardTest, IsCrowdedWhereManyWaitAmongFewAcquisitions) {
       done = turn;
     }
   });
-  // The other comes while we hold the lock, mostly; and if not it is one more acquisition.
+  // The other thread mostly comes while this one holds the lock. Otherwise there is one more
+  // acquisition.
   const auto is_crowded_after = [&](unsigned more) {
     const uint64_t goal = shard.mutex().contentions() + 64;
     while (shard.mutex().contentions() < goal) {

@@ -1,4 +1,4 @@
-// Spans of which some pages are not their own: sparse ones that lend them, and short ones.
+// Spans that do not own all of their pages: sparse ones that lend pages, and short ones.
 #include <algorithm>
 #include <iterator>
 #include <tuple>
@@ -20,7 +20,7 @@ class PartialSpans : public testing::TestWithParam<size_t> {
   void SetUp() override { fake::reset(); }
   unsigned size_class() const { return class_for(GetParam()); }
 };
-// Of slots that mixed spans serve, those that lend become mixed.
+// If mixed spans serve the slots' class, spans that lend pages become mixed.
 class LendingSpans : public PartialSpans {};
 
 TEST_P(LendingSpans, LendExactlyThePagesThatNoUsedSlotTouches) {
@@ -37,13 +37,12 @@ TEST_P(LendingSpans, LendExactlyThePagesThatNoUsedSlotTouches) {
     model.check();
     ASSERT_FALSE(HasFailure());
   }
-  // Those of spans of which three quarters are used stay, for somebody of the class wants them
-  // soonest.
+  // Pages of spans that are three quarters used stay, because the class will soon want them.
   EXPECT_GT(lent, Pages(0));
   EXPECT_EQ(model.stats().spans, spans);
   EXPECT_EQ(model.stats().absent_pages, lent.count) << "all of them were backed";
   model.check_contents();
-  // They are anybody's, and as good as before.
+  // Any request may take these pages, and they are still backed.
   Pages others;
   std::vector<Span*> runs;
   while (Span* run = model.pages().allocate_span({Pages(1), kNoClass, kNoClass, 0},
@@ -56,7 +55,7 @@ TEST_P(LendingSpans, LendExactlyThePagesThatNoUsedSlotTouches) {
   model.check();
   for (Span* run : runs) fake::touch(span_base(run), kPageBytes);
   model.check_contents();
-  // What is left of the slots goes on being used.
+  // The remaining slots are still used.
   const size_t free = model.stats().free_slots;
   EXPECT_EQ(model.take_backed(static_cast<unsigned>(free) + 1), free);
   model.check();
@@ -84,7 +83,7 @@ TEST_P(LendingSpans, PagesThatWentBackToTheSystemAreLentAsSuch) {
   for (Pages more(1); more != Pages(0); lent += more) more = model.lend(Pages(8));
   model.check();
   const BinStats stats = model.stats();
-  // What the spans lost of them is what they lent beyond the backed ones.
+  // Beyond the lent pages, the spans gave up only pages that were not backed.
   EXPECT_EQ(stats.absent_pages - lent.count, unbacked - stats.unbacked_pages);
   EXPECT_EQ(model.pages().stats().dirty, lent);
   model.check_contents();
@@ -95,8 +94,8 @@ TEST_P(PartialSpans, ShortOnesTakeTheRunsThatAreTooShort) {
   const SizeClassInfo& info = model.info();
   const unsigned one = static_cast<unsigned>((info.bytes + kPageBytes - 1) >> kPageShift);
   if (one == info.pages) GTEST_SKIP() << "its spans hold a slot";
-  // Backed runs of each length up to a span's, and of a page less than a slot has, apart from each
-  // other.
+  // Backed runs of each length up to a span's, and of one page less than a slot. No two are
+  // neighbours.
   std::vector<Span*> runs;
   for (unsigned pages = 1; pages < info.pages; ++pages) {
     for (const unsigned length : {pages, 1u}) {
@@ -120,7 +119,7 @@ TEST_P(PartialSpans, ShortOnesTakeTheRunsThatAreTooShort) {
   model.check();
   EXPECT_GT(got, 0u);
   EXPECT_EQ(model.pages().stats().fresh_pages, fresh);
-  // No run that holds a slot is left.
+  // No remaining run holds a slot.
   EXPECT_EQ(
       model.pages().allocate_span({Pages(one), kNoClass, kNoClass, 0}, PageHeap::Source::kBacked),
       nullptr);
@@ -189,14 +188,14 @@ class PartialSpansMisuse : public testing::Test {
 TEST_F(PartialSpansMisuse, AFreeOfAnAbsentSlotIsReportedAndDropped) {
   model.take(model.info().slots, true);
   const std::vector<void*> slots = model.live();
-  // The first one stays, and the page that the second begins in.
+  // The first slot stays, and the page in which the second one begins.
   model.give_live({slots.begin() + 1, slots.end()});
   ASSERT_GT(model.lend(Pages(1)), Pages(0));
   ASSERT_EQ(span_at(reinterpret_cast<uintptr_t>(slots[1])),
             span_at(reinterpret_cast<uintptr_t>(slots[0])));
   expect_report(slots[1], "double free");
   expect_report(static_cast<char*>(slots[0]) + 16, "free of a pointer into the middle of a block");
-  expect_report(slots[3], "free of a block that is free already");  // its page is nobody's
+  expect_report(slots[3], "free of a block that is free already");  // no span owns its page
   model.give_live({slots[0]});
   EXPECT_EQ(model.stats().spans, 0u);
   expect_report(slots[0], "free of a block that is free already");
@@ -216,7 +215,7 @@ TEST_F(PartialSpansMisuse, ABlockThatComesTwiceInTheBatchThatEmptiesItsSpan) {
   EXPECT_EQ(model.pages().stats().used.count, 0u);
 }
 
-/// Nine large blocks in ten of one size are freed at random; then others are taken.
+/// Frees nine large blocks in ten of one size at random. Then takes other ones.
 class LargePhaseChange : public testing::Test {
  protected:
   static constexpr size_t kBytes = size_t{32} << 20;
@@ -249,7 +248,7 @@ class LargePhaseChange : public testing::Test {
       heap->give(size_class, blocks.data() + i, static_cast<unsigned>(here), SmallHeap::Wait::kYes);
     }
   }
-  /// Of the class, whatever spans they were cut from.
+  /// Blocks of the class, whatever spans they were cut from.
   void give_any(unsigned size_class, const std::vector<void*>& blocks) {
     for (void* block : blocks)
       class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(size_class, {block});
@@ -275,7 +274,7 @@ class LargePhaseChange : public testing::Test {
 TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
   LOAM_TRACE_SEED(random);
   size_t lent = 0;
-  // The more, the fewer pages a block has and the more its spans' blocks had.
+  // The share is larger if a block has fewer pages and the spans' earlier blocks had more.
   for (const auto& [from, to, share] : {std::tuple{16384, 4096, 75},
                                         {16384, 20480, 70},
                                         {32768, 12288, 75},
@@ -301,8 +300,8 @@ TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
   EXPECT_GT(lent, 0u) << "or whole free spans were enough";
 }
 
-// A short run brings a slot or two where four are asked for: the others come from pages that are
-// lent, not from fresh ones.
+// A short run brings a slot or two, although four are requested. The rest come from lent pages, not
+// from fresh ones.
 TEST_F(LargePhaseChange, WhatShortRunsDoNotBringIsLent) {
   LOAM_TRACE_SEED(random);
   uint64_t fresh = 0;
@@ -322,7 +321,7 @@ TEST_F(LargePhaseChange, WhatShortRunsDoNotBringIsLent) {
     pages = std::make_unique<PageHeap>();
     heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
   }
-  // 3.6 MiB; 4.5 where a short run is all that a refill gets before it touches fresh pages.
+  // 3.6 MiB; 4.5 if a refill gets only a short run before it touches fresh pages.
   EXPECT_LE(fresh, size_t{4} << 20);
 }
 
@@ -364,8 +363,8 @@ TEST_F(LargePhaseChange, SmallerBlocksFitWhereLargerOnesDoNot) {
   const unsigned a = class_for(8192), b = class_for(416);
   uint64_t fresh = 0;
   for (size_t bytes = 0; bytes < kBytes / 4; bytes += 16 * 416) {
-    // Finds no donor: spans of two pages have no free range of that length but with no block at
-    // all.
+    // Finds no donor: a span of two pages has a free range of that length only if it has no block
+    // at all.
     for (void* block : take(a, 1)) large.push_back(block);
     const uint64_t before = fresh_bytes();
     for (void* block : take(b, 16)) small.push_back(block);
@@ -384,7 +383,7 @@ TEST_F(LargePhaseChange, ALargeRunThatWasFreshHasTheNextOneFindSome) {
   EXPECT_EQ(heap->stats(first).absent_pages, 0u) << "they would be too short";
   for (int i = 0; i < 100; ++i) heap->make_room_for_runs(Pages(16));
   EXPECT_GT(heap->stats(first).absent_pages, 0u);
-  // What spans gave up empty, and what they lent.
+  // Pages of spans that became empty, and pages that spans lent.
   const uint64_t before = fresh_bytes();
   std::vector<Span*> runs;
   for (size_t i = 0; i < kBytes / 2 / Pages(16).bytes(); ++i) {
@@ -422,7 +421,7 @@ TEST_F(LargePhaseChange, PureSpansKeepTheirPages) {
 
 TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByLenders) {
   fill_and_thin(16384);
-  // A search for lenders found none a moment ago, and would not be repeated soon.
+  // The last search for lenders found none, and would not be repeated soon.
   const unsigned c = class_for(4096);
   fake::fail(fake::Call::kReserve);
   fake::fail(fake::Call::kCommit);
@@ -442,7 +441,7 @@ TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByLenders) {
   give(c, second);
 }
 
-// However few they are, and beside how much.
+// This holds however few short runs there are, and however much memory is beside them.
 TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByShortRuns) {
   const unsigned c = class_for(12288);
   Span* const run = pages->allocate_span({Pages(3), kNoClass, kNoClass, 0});

@@ -1,4 +1,4 @@
-// Runs of pointers against what a loop says.
+// Runs of pointers, compared with a plain loop.
 #include "small/pointer_run.h"
 
 #include <vector>

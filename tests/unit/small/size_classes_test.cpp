@@ -96,7 +96,7 @@ TEST(SizeClasses, TheReciprocalDividesEveryOffsetOfASpanExactly) {
     for (size_t offset = 0; offset < Pages(info.pages).bytes(); ++offset) {
       ASSERT_EQ((offset * info.reciprocal) >> 32, offset / info.bytes)
           << info.bytes << " at " << offset;
-      // What PrivateHeap::push() tells the start of a slot by.
+      // PrivateHeap::push() recognises the start of a slot by this.
       ASSERT_EQ(static_cast<uint32_t>(offset * info.reciprocal) < info.reciprocal,
                 offset % info.bytes == 0)
           << info.bytes << " at " << offset;

@@ -28,9 +28,9 @@ class SmallHeapTest : public testing::Test {
   std::vector<void*> take(unsigned size_class, unsigned wanted) {
     std::vector<void*> out(wanted);
     unsigned got = 0;
-    // One call brings what is at hand; it may stop where fresh memory would begin.
+    // One call brings the blocks at hand. It may stop before it would need fresh memory.
     for (unsigned more = 1; more != 0 && got < wanted; got += more) {
-      // A few at a time, as caches do.
+      // Takes a few at a time, as caches do.
       more = heap->take({size_class, out.data() + got, wanted - got < 64 ? wanted - got : 64});
     }
     out.resize(got);
@@ -81,8 +81,8 @@ TEST_F(SmallHeapTest, WhoHasEnoughTakesNoPartOfAFreshSpan) {
   expect_empty();
 }
 
-// Spans of which all slots come and go at once, upwards, downwards and with a span between that is
-// not whole.
+// All slots of a span are taken and given at once: upwards, downwards, and with a span between them
+// that is not whole.
 TEST_F(SmallHeapTest, WholeSpansComeAndGoWithoutAList) {
   const unsigned c = class_for(16384), slots = kSizeClasses[c].slots;
   std::vector<void*> blocks = take(c, 8 * slots);
@@ -108,7 +108,7 @@ TEST_F(SmallHeapTest, WholeSpansComeAndGoWithoutAList) {
 TEST_F(SmallHeapTest, BackedPagesInShortRunsAreUsedBeforeFreshOnes) {
   for (const bool pure : {false, true}) {
     heap->keep_spans_pure(pure);
-    // Spans of one page, every second one free.
+    // Every second one of the spans of one page is free.
     const unsigned short_class = class_for(64), long_class = class_for(432);
     const unsigned slots = kSizeClasses[short_class].slots;
     ASSERT_EQ(kSizeClasses[short_class].pages, 1);
@@ -157,7 +157,7 @@ TEST_F(SmallHeapTest, BlocksOfAPrivateHeapHaveNoClassInTheMapButTheirSpan) {
   expect_empty();
 }
 
-/// Holds every bin's lock for a scope, as somebody who refills holds one.
+/// Holds every bin's lock for a scope, as a thread that refills holds one.
 class BusyBins {
  public:
   explicit BusyBins(SmallHeap& heap) : heap_(heap) { heap_.lock_all(); }
@@ -180,7 +180,7 @@ TEST_F(SmallHeapTest, AFlushThatMeetsABusyBinLeavesItsBlocksInTheQueue) {
   EXPECT_EQ(stats.queued, 30u);
   EXPECT_EQ(stats.lock_refusals, 1u);
   EXPECT_EQ(stats.slots - stats.free_slots, 50u) << "not home yet";
-  // Whoever takes the lock next takes them home, and may hand them out.
+  // The next thread that takes the lock returns them to the bin, and may hand them out.
   const std::vector<void*> more = take(c, 1);
   stats = heap->stats(c);
   EXPECT_EQ(stats.queued, 0u);
@@ -221,8 +221,8 @@ TEST_F(SmallHeapTest, ASenderThatFindsTheQueueFullEmptiesItItself) {
 TEST_F(SmallHeapTest, WithoutMemoryForABatchTheSenderWaitsInstead) {
   const unsigned c = class_for(64);
   const std::vector<void*> blocks = take(c, 10);
-  // Nothing is in the pool and the arena is refused, or something is and it is used: either way all
-  // blocks come home.
+  // Either the pool is empty and the arena is refused, or the pool has memory and it is used. In
+  // both cases all blocks come home.
   fake::fail(fake::Call::kReserveMetadata);
   fake::fail(fake::Call::kCommitMetadata);
   std::atomic<bool> ended{false};
@@ -252,7 +252,7 @@ TEST_F(SmallHeapTest, ManyThreadsTakeAndGiveEachOthersBlocks) {
         void* out[40];
         const unsigned got = heap->take({c, out, random.between(1, 40)});
         for (unsigned i = 0; i < got; ++i) {
-          // Whatever stood in the table, somebody else's most of the time, goes home from here.
+          // This thread returns the block that was in the table, which mostly another thread took.
           void* other = table[random.below(64)].exchange(out[i]);
           if (other != nullptr)
             heap->give(c, &other, 1, random.chance(80) ? Wait::kNo : Wait::kYes);
@@ -269,7 +269,7 @@ TEST_F(SmallHeapTest, ManyThreadsTakeAndGiveEachOthersBlocks) {
   expect_empty();
 }
 
-/// Nine blocks in ten of one size are freed at random; then blocks of another size are taken.
+/// Frees nine blocks in ten of one size at random. Then takes blocks of another size.
 class PhaseChange : public SmallHeapTest {
  protected:
   static constexpr size_t kBytes = size_t{2} << 20;
@@ -295,7 +295,7 @@ class PhaseChange : public SmallHeapTest {
     EXPECT_EQ(heap->mixed().stats().spans, 0u);
     expect_empty();
   }
-  /// Everything is fresh that was never purged: so many pages the system had to back.
+  /// The bytes of fresh pages, which the system had to back.
   [[nodiscard]] uint64_t fresh_bytes() const { return pages->stats().fresh_pages * kPageBytes; }
 
   test::Random random = test::seeded(5);
@@ -305,7 +305,7 @@ class PhaseChange : public SmallHeapTest {
 
 TEST_F(PhaseChange, TheNextSizeMovesIntoTheHoles) {
   LOAM_TRACE_SEED(random);
-  // Of smaller blocks, a part of the holes; larger ones need neighbours that are free both.
+  // Smaller blocks use a part of the holes. Larger ones need free neighbours.
   for (const auto& [from, to, share] : {std::tuple{256, 64, 80},
                                         {256, 96, 75},
                                         {1024, 16, 80},
@@ -316,8 +316,8 @@ TEST_F(PhaseChange, TheNextSizeMovesIntoTheHoles) {
     const uint64_t before = fresh_bytes();
     const std::vector<void*> second =
         take(class_for(size_t(to)), unsigned(kBytes * share / 100 / to));
-    // A search for donors that found none is not repeated for some growths: once before, once
-    // after.
+    // A search for donors that found none is not repeated for some growths. That happens once
+    // before and once after.
     EXPECT_LE(fresh_bytes() - before, kBytes / 8)
         << share << " % of the memory as blocks of " << to << " bytes after " << from;
     EXPECT_GT(heap->mixed().stats().spans, 0u);
@@ -330,7 +330,7 @@ TEST_F(PhaseChange, TheNextSizeMovesIntoTheHoles) {
 }
 
 TEST_F(PhaseChange, ABusyClassKeepsItsSpans) {
-  // What is free in a bin because its own class breathes is no past phase.
+  // Free slots of a bin whose own use rises and falls are not from a past phase.
   const unsigned a = class_for(64), b = class_for(256);
   std::vector<void*> busy = take(a, 20'000);
   for (int breath = 0; breath < 20; ++breath) {
@@ -383,7 +383,7 @@ TEST_F(PhaseChange, ASlotIsASlotWhateverSpansAreMixed) {
 
 TEST_F(PhaseChange, RefusedMemoryIsMadeUpForByDonors) {
   fill_and_thin(512);
-  // A search for donors found none a moment ago, and would not be repeated soon.
+  // The last search for donors found none, and would not be repeated soon.
   const unsigned big = class_for(1024), c = class_for(112);
   heap->keep_spans_pure();
   const std::vector<void*> none = take(big, 200);

@@ -1,4 +1,4 @@
-// The order of what serves a refill, and what a refill tells of fresh pages.
+// The order of the sources for a refill, and what a refill reports about fresh pages.
 #include "small/sources.h"
 
 #include <cstdio>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fake = os::fake;
 
-// As docs/walkthrough.md quotes it.
+// The table that docs/walkthrough.md quotes.
 std::string table() {
   std::string text = "source        1 KiB  8 KiB  32 KiB  own slots  refused  what it is\n";
   for (const BlockSourceRow& row : kBlockSourceRows) {

@@ -1,4 +1,5 @@
-// Classes between the fixed ones: their shapes, who asks for them, and which requests go to them.
+// Classes between the fixed ones: their shapes, when they are requested, and which requests go to
+// them.
 #include "small/split_classes.h"
 
 #include <gtest/gtest.h>
@@ -24,15 +25,14 @@ TEST(SplitClasses, ShapesFitASpansRecord) {
     ASSERT_LE(info.slots, kMaxSlots);
     ASSERT_LE(info.pages, kMaxSpanPages);
     ASSERT_EQ(info.slots, span / bytes);
-    // Never much worse than the fixed ones, of which a slot and its tail are half a 64th off at
-    // most.
+    // Never much worse than the fixed classes, whose slot and tail are off by at most half a 64th.
     ASSERT_LE(span % bytes * 20, span) << bytes;
     for (unsigned slot = 0; slot < info.slots; ++slot) {
       for (const size_t offset : {slot * bytes, slot * bytes + 1, (slot + 1) * bytes - 1}) {
         ASSERT_EQ((offset * info.reciprocal) >> 32, slot) << bytes << " at " << offset;
         ASSERT_EQ(begins_slot(info, offset), offset % bytes == 0);
       }
-      // As small/bin.cpp computes it.
+      // small/bin.cpp computes it in this way.
       ASSERT_EQ((slot * info.list_scale - 1) >> 24, slot == 0 ? 0xffu : slot * 8 / info.slots)
           << bytes;
     }
@@ -65,11 +65,11 @@ TEST(SplitClasses, RequestsUpToItsSizeGoToTheFinerClass) {
     ASSERT_EQ(classes->class_for(bytes), bytes > 4096 && bytes <= 4368 ? finer : class_for(bytes))
         << bytes;
   }
-  // The same once more, and one that is no part of the class.
+  // The same class once more, and a size that is not in the class.
   EXPECT_FALSE(classes->add(whole, shape_of(4368)));
   EXPECT_FALSE(classes->add(whole, shape_of(4352)));
   EXPECT_FALSE(classes->add(whole, shape_of(4624)));
-  // What is left of the class above the split, and a split of a split.
+  // The rest of the class above the split, and a split of a split.
   ASSERT_TRUE(classes->add(whole, shape_of(4512)));
   EXPECT_EQ(classes->class_for(4368), finer);
   EXPECT_EQ(classes->class_for(4369), finer + 1);
@@ -81,8 +81,8 @@ TEST(SplitClasses, RequestsUpToItsSizeGoToTheFinerClass) {
 }
 
 TEST(SplitClasses, NoSizeLosesMoreThanATwentyFourth) {
-  // Of what a slot takes, the tail of its span included; in the class of its own, or in the fixed
-  // one where that saves too little.
+  // Lost bytes as a share of a slot's, which include the span's tail. The size has a class of its
+  // own, or stays in the fixed one if a class would save too little.
   const auto cost = [](const SizeClassInfo& info) {
     return static_cast<double>(Pages(info.pages).bytes()) / static_cast<double>(info.slots);
   };

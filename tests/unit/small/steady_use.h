@@ -1,4 +1,4 @@
-// A program in steady use, on the pretend system.
+// A program in steady use, on the pretended system.
 #pragma once
 
 #include "fake_system/fake.h"
@@ -6,7 +6,7 @@
 
 namespace loam::test {
 
-/// So long that the purge leaves alone what is freed next.
+/// Lasts so long that the purge leaves the next freed memory alone.
 inline void use_for_a_while(PageHeap& pages) {
   for (int i = 0; i < 10; ++i) {
     os::fake::advance_ms(100);

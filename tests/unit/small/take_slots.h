@@ -1,4 +1,4 @@
-// Up to `wanted` slots of a bin that is nobody's, for tests; they stand in `out`.
+// Takes up to `wanted` slots of a bin without an owner into `out`, for tests.
 #pragma once
 
 #include "small/bin.h"

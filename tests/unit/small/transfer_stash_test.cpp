@@ -103,7 +103,7 @@ TEST(TransferStash, OnlyWhatNobodyWantedIsIdle) {
   void* out[30];
   ASSERT_EQ(stash.take(out, 10), 10u);
   ASSERT_TRUE(stash.put(c, pointers(900, 10).data(), 10));
-  // Three were never touched; the one on top was in use.
+  // Three batches were never touched. The top one was in use.
   TransferStash::Batch* idle = stash.take_idle(false);
   unsigned found = 0;
   for (TransferStash::Batch* b = idle; b != nullptr; b = b->next) {
@@ -122,7 +122,7 @@ TEST(TransferStash, OnlyWhatNobodyWantedIsIdle) {
 TEST(TransferStash, WithoutMemoryForARecordNothingIsKept) {
   TransferStash stash;
   const unsigned c = class_for(64);
-  // Until the arena has no piece left either.
+  // Continues until the arena has no piece left either.
   fake::fail(fake::Call::kReserveMetadata);
   fake::fail(fake::Call::kCommitMetadata);
   std::vector<void*> pieces;
@@ -167,7 +167,7 @@ TEST(TransferStash, NothingIsLostOrDoubledAmongThreads) {
   stash.release(c, nullptr);
 }
 
-/// A heap with two who take and give; addresses of their own stand for threads.
+/// A heap with two callers that take and give. Addresses of their own stand for threads.
 class Transfer : public testing::Test {
  protected:
   void SetUp() override { fake::reset(); }
@@ -235,7 +235,7 @@ TEST_F(Transfer, WhoTakesAndGivesAloneHoldsNothing) {
 
 TEST_F(Transfer, AClassThatNobodyTookHoldsNothing) {
   std::vector<void*> blocks(100);
-  blocks.resize(heap->take({c, blocks.data(), 100}));  // as a thread without a cache
+  blocks.resize(heap->take({c, blocks.data(), 100}));  // like a thread without a cache
   transfer(c, blocks, &b);
   EXPECT_EQ(heap->stats(c).queued, 0u);
   expect_empty();
@@ -258,7 +258,7 @@ TEST_F(Transfer, AllStashesTogetherAreBounded) {
 }
 
 TEST_F(Transfer, WhatWentHomeOrWasRefusedLeavesRoomForMore) {
-  const unsigned large = class_for(1024);  // three batches are all that its stash holds
+  const unsigned large = class_for(1024);  // its stash holds only three batches
   const unsigned slots = TransferStash::batch_slots(large);
   for (int round = 0; round < 40; ++round) {
     std::vector<std::vector<void*>> batches;
@@ -330,7 +330,7 @@ TEST_F(Transfer, AForkedChildCountsWhatIsThere) {
   EXPECT_EQ(heap->stats(c).queued, 100u);
   EXPECT_TRUE(heap->is_valid());
   expect_empty();
-  // Fewer than came home: a count below nothing would refuse them.
+  // Fewer blocks than came home before: a count below zero would refuse them.
   transfer(c, take(c, 50, &a), &b);
   EXPECT_EQ(heap->stats(c).queued, 50u) << "there is room as before";
   expect_empty();

@@ -1,5 +1,5 @@
-// Pages inside live spans whose slots nobody wants go back by themselves; what a class goes on
-// using stays.
+// Pages inside live spans whose slots are unwanted are purged by themselves. Pages that a class
+// still uses stay.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fake = os::fake;
 
-constexpr unsigned kMs = 50;  // between ticks: each is a look
+constexpr unsigned kMs = 50;  // the time between ticks, each of which is a look
 
 class UnwantedSlots : public testing::Test {
  protected:
@@ -47,7 +47,7 @@ class UnwantedSlots : public testing::Test {
       heap->give(size_class, blocks.data() + i, static_cast<unsigned>(here), SmallHeap::Wait::kYes);
     }
   }
-  // Leaves one block in ten, at random. Returns how many are free then.
+  // Keeps one block in ten, at random. Returns how many slots are free then.
   size_t thin(unsigned size_class, size_t blocks) {
     std::vector<void*> all = take(size_class, blocks), gone;
     for (void* block : all) {
@@ -106,7 +106,7 @@ TEST_F(UnwantedSlots, NobodyHasToComeOnceTheyWent) {
 }
 
 TEST_F(UnwantedSlots, NobodyHasToComeForWhatLiveBlocksHold) {
-  const unsigned c = class_for(512);  // eight a page: in most pages one lives
+  const unsigned c = class_for(512);  // eight blocks a page: most pages have a live one
   thin(c, 40'000);
   pass(6000);
   const BinStats stats = heap->stats(c);
@@ -142,7 +142,7 @@ TEST_F(UnwantedSlots, WhatItUsesAPartOfKeepsThatPart) {
   }
   EXPECT_LE(unbacked(c), free - free / 2);
   EXPECT_GT(unbacked(c), free / 4);
-  // The emptiest went first: what it goes on using did not fault.
+  // The emptiest spans were purged first, so the slots that are still used did not fault.
   const size_t before = unbacked(c);
   give(c, take(c, free / 2));
   EXPECT_GT(unbacked(c), before / 2);
@@ -157,7 +157,7 @@ TEST_F(UnwantedSlots, EachTickDoesABoundedPart) {
   for (unsigned i = 0; i < 400; ++i) {
     pass(kMs);
     const uint64_t now = fake::calls(fake::Call::kPurge);
-    // Several runs of a span may go.
+    // Several runs of pages in a span may be purged.
     ASSERT_LE(now - calls, 64u * 4);
     busy += now != calls;
     calls = now;

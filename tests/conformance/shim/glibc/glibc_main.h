@@ -1,5 +1,5 @@
-/* main for the C library's allocation tests.  Time limits are the runner's business, so that a test
-   may use SIGALRM and be a single process. */
+/* main for the C library's allocation tests.  The runner has the time limits, so a test may use
+   SIGALRM and be a single process. */
 
 #include "glibc_support.h"
 

@@ -159,8 +159,8 @@ static inline void xpthread_barrierattr_destroy(pthread_barrierattr_t *attribute
   SUPPORT_CHECK_PTHREAD(pthread_barrierattr_destroy(attributes));
 }
 
-/* Memory shared with forked children.  Its length stands in a leading page, so that
-   support_shared_free needs no table. */
+/* Memory shared with forked children.  A leading page has its length, so that support_shared_free
+   needs no table. */
 static inline void *support_shared_allocate(size_t size) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   size_t total = page + ((size + page - 1) & ~(page - 1));
@@ -176,8 +176,8 @@ static inline void support_shared_free(void *shared) {
   munmap(base, total);
 }
 
-/* One temporary file is all that any of the tests makes.  The path is kept outside the heap under
-   test: the test frees the copy that it was given. */
+/* No test makes more than one temporary file.  The path is kept outside the heap under test: the
+   test frees the copy that it was given. */
 static char support_temp_path[256];
 static pid_t support_temp_owner;
 

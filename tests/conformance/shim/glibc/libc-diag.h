@@ -1,4 +1,4 @@
-/* The tests quieten compiler warnings with these; this build asks for no warnings. */
+/* The tests silence compiler warnings with these. This build enables no warnings. */
 #define DIAG_PUSH_NEEDS_COMMENT
 #define DIAG_POP_NEEDS_COMMENT
 #define DIAG_IGNORE_NEEDS_COMMENT(version, option)

@@ -1,1 +1,1 @@
-/* gnulib's tests include a configuration header first; the tests used here need nothing of it. */
+/* gnulib's tests include a configuration header first. The tests used here need no part of it. */

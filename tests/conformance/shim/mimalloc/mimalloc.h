@@ -1,8 +1,8 @@
-/* mimalloc's names for what every malloc has, mapped to the standard functions, so that its API
-   test compiles unedited and tests the preloaded library.  Written from scratch.
+/* mimalloc's names for functions that every malloc has, mapped to the standard functions, so that
+   its API test compiles unedited and tests the preloaded library.  Written from scratch.
 
-   What has no standard counterpart (heaps, alignment at an offset) is declared so that the file
-   compiles, ends the program if reached, and is left out by name in testhelper.h. */
+   Functions without a standard counterpart (heaps, alignment at an offset) are declared so that
+   the file compiles.  They end the program if reached, and testhelper.h leaves them out by name. */
 
 #ifndef LOAM_CONFORMANCE_MIMALLOC_H
 #define LOAM_CONFORMANCE_MIMALLOC_H
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The largest alignment below which that allocator makes no special case; only a number here. */
+/* mimalloc treats alignments below this like any other. Here it is only a number. */
 #define MI_ALIGNMENT_MAX ((size_t)16 << 20)
 
 #define mi_malloc malloc
@@ -28,7 +28,7 @@
 #define mi_realpath realpath
 #define mi_malloc_aligned(size, alignment) memalign((alignment), (size))
 
-/* Only the alignment of these blocks is looked at, so they are not cleared: clearing the largest
+/* Only the alignment of these blocks is tested, so they are not cleared: clearing the largest
    ones would take gigabytes of writes. */
 #define mi_zalloc_aligned(size, alignment) memalign((alignment), (size))
 

@@ -1,10 +1,10 @@
 // snmalloc's test library interface over the C library's names, written from scratch, so that its
 // neutral tests exercise whatever malloc is preloaded. The tests' own headers declare it.
 //
-// Three things are snmalloc's alone. Its tests treat a block that is_owned() denies leniently, so
-// that answering "not ours" keeps every neutral check and turns the questions about interior
-// pointers into no-ops. Early teardown of a thread's cache has no standard name and does nothing.
-// The allocator's own leak check (debug_check_empty) does nothing either.
+// Three things exist only in snmalloc. Its tests treat a block leniently if is_owned() denies it.
+// So the answer "not ours" keeps every neutral check, and disables the questions about interior
+// pointers. Early teardown of a thread's cache has no standard name and does nothing. The
+// allocator's own leak check (debug_check_empty) does nothing either.
 
 #include <cerrno>
 #include <cstdio>
@@ -15,8 +15,8 @@
 
 namespace
 {
-  // The block most recently given out by this thread. Asked for the start of a block, the tests
-  // want it back when they ask about the start itself; for any other pointer, null is accepted.
+  // The block that this thread allocated last. The tests ask for the start of a block. If they ask
+  // with the start itself, they expect it back; for any other pointer, they accept null.
   thread_local void* latest = nullptr;
 
   void* given(void* block)
@@ -31,7 +31,8 @@ namespace snmalloc
   struct TestScopedAllocator
   {};
 
-  // The tests never look for null, and write to what they get: failing here is a clearer message.
+  // The tests do not check for null and write to the block, so failing here gives a clearer
+  // message.
   static void* checked(void* block, size_t size)
   {
     if (block == nullptr)
@@ -59,7 +60,7 @@ namespace snmalloc
     std::free(p);
   }
 
-  // Sized deletion is the standard function that passes a size along.
+  // The standard function that passes a size is sized deletion.
   void dealloc(void* p, size_t size)
   {
     ::operator delete(p, size);

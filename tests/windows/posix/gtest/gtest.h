@@ -1,4 +1,4 @@
-// <gtest/gtest.h>, where a process that abort() ends has an exit code.
+// <gtest/gtest.h> for systems on which a process that abort() ends has an exit code.
 #pragma once
 
 #include_next <gtest/gtest.h>

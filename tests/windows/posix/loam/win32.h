@@ -1,5 +1,5 @@
-// <loam/win32.h>, which is <windows.h> here, with what mingw-w64's lacks. HeapSummary() is younger
-// than Windows 8, and Wine's ends the process.
+// <loam/win32.h>, which is <windows.h> here, with the parts that mingw-w64's lacks. HeapSummary()
+// is newer than Windows 8, and Wine's ends the process.
 #pragma once
 
 #undef _WIN32_WINNT
