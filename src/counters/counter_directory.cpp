@@ -171,13 +171,13 @@ struct CounterFields {
     next = write_class(next, kSplitClasses);
     next = write_bin(next, kBins);
     return Writer{next, kMixed}
-        .lock(__builtin_offsetof(MixedShard, mutex_)) LOAM_FIELD("spans", MixedShard, spans_)
-            LOAM_FIELD("span_pages", MixedShard, span_pages_)
-                LOAM_FIELD("free_granules", MixedShard, free_granules_)
-                    LOAM_FIELD("unbacked_pages", MixedShard, unbacked_pages_) LOAM_FIELD(
-                        "converted", MixedShard, converted_) LOAM_FIELD("taken", MixedShard, taken_)
-                        LOAM_FIELD("given", MixedShard, given_)(
-                            "blocks", __builtin_offsetof(MixedShard, blocks_), 8, kSizeClassCount)
+        .lock(__builtin_offsetof(MixedPart, mutex_)) LOAM_FIELD("spans", MixedPart, spans_)
+            LOAM_FIELD("span_pages", MixedPart, span_pages_)
+                LOAM_FIELD("free_granules", MixedPart, free_granules_)
+                    LOAM_FIELD("unbacked_pages", MixedPart, unbacked_pages_) LOAM_FIELD(
+                        "converted", MixedPart, converted_) LOAM_FIELD("taken", MixedPart, taken_)
+                        LOAM_FIELD("given", MixedPart, given_)(
+                            "blocks", __builtin_offsetof(MixedPart, blocks_), 8, kSizeClassCount)
         .next;
   }
 
@@ -394,8 +394,8 @@ constexpr CounterFields::Directory CounterFields::make() {
   t[kClasses] = table("class", kArray, kSizeClasses, sizeof kSizeClasses[0], kSizeClassCount);
   t[kBins] = table("bin", kArray, default_small_heap.bins_, sizeof(Bin), kMagazineCount,
                    lock_of(__builtin_offsetof(Bin, mutex_)));
-  t[kMixed] = table("mixed", kArray, default_small_heap.mixed_.shards_, sizeof(MixedShard),
-                    MixedHeap::kShards, lock_of(__builtin_offsetof(MixedShard, mutex_)));
+  t[kMixed] = table("mixed", kArray, default_small_heap.mixed_.parts_, sizeof(MixedPart),
+                    MixedHeap::kHomes, lock_of(__builtin_offsetof(MixedPart, mutex_)));
   t[kRegistry] = table("registry", kRecord, &cache_registry, sizeof cache_registry, 1,
                        lock_of(__builtin_offsetof(CacheRegistry, mutex_)));
   // A list's head is its first member: list.h says so.
@@ -439,7 +439,7 @@ constexpr CounterFields::Directory CounterFields::make() {
                   __builtin_offsetof(HeapCache, magazines), sizeof(HeapMagazine), kSizeClassCount);
   t[kMoreBins] =
       table("more_bin", kArray, default_small_heap.more_bins_, sizeof(Bin),
-            kMagazineCount * (SmallHeap::kShards - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
+            kMagazineCount * (MixedHeap::kHomes - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
   t[kSplitClasses] = table("split_class", kArray, split_classes.rows_, sizeof(SizeClassInfo),
                            SplitClasses::kMost + 1);
   if constexpr (os::kChargesCommit) {
@@ -463,7 +463,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&constants, sizeof constants);
   piece(kSizeClasses, sizeof kSizeClasses);
   piece(&split_classes, sizeof split_classes);
-  piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed spans' shards
+  piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed spans' parts
   piece(&cache_registry, sizeof cache_registry);
   for (ThreadCache* c : cache_registry.live_) piece(c, sizeof *c);
   piece(&page_heap, sizeof page_heap);

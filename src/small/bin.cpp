@@ -128,7 +128,7 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
 
 // The label of the bin's spans, except for their list.
 LOAM_INLINE uint32_t Bin::own_label(unsigned size_class) const {
-  return Span::label_of(SizeClass(size_class), shard_, SpanKind::kSmall, 0);
+  return Span::label_of(SizeClass(size_class), number_, SpanKind::kSmall, 0);
 }
 
 LOAM_INLINE bool Bin::is_own(const Span* span, unsigned size_class) const {
@@ -136,7 +136,7 @@ LOAM_INLINE bool Bin::is_own(const Span* span, unsigned size_class) const {
 }
 
 LOAM_INLINE bool Bin::is_own_partial(const Span* span, unsigned size_class) const {
-  return (span->label() - Span::label_of(SizeClass(size_class), shard_, SpanKind::kPartial, 0))
+  return (span->label() - Span::label_of(SizeClass(size_class), number_, SpanKind::kPartial, 0))
              << (32 - kListShift) ==
          0;
 }

@@ -133,7 +133,7 @@ class Bin {
   [[nodiscard]] bool is_valid_locked(unsigned size_class) const;
 
   /// Sets the bin's number among the bins of its class. pre: the bin has no span yet
-  void set_shard(unsigned shard) { shard_ = static_cast<uint8_t>(shard); }
+  void set_number(unsigned number) { number_ = static_cast<uint8_t>(number); }
   /// Keeps `bytes` bytes in empty spans from now on, at least one span.
   void keep_empty_locked(size_t bytes, unsigned size_class);
   /// Whether there are empty spans beyond the one that every bin may keep. Takes no lock.
@@ -203,7 +203,7 @@ class Bin {
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty
   uint16_t more_empty_ = 0;
-  uint8_t shard_ = 0;  // Span::shard of its spans
+  uint8_t number_ = 0;  // Span::bin of its spans
   RemoteQueue remote_;
   List<Span> lists_[kLists];
   // Empty spans, which are in no other list. One is kept; otherwise a class at its edge would churn

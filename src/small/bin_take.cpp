@@ -83,7 +83,7 @@ Span* Bin::allocate_short(PageHeap& pages, PageHeap::SpanShape shape) {
 
 LOAM_INLINE PageHeap::SpanShape Bin::shape_of_spans(unsigned size_class, Owner owner) const {
   return {Pages(class_info(size_class).pages), SizeClass(size_class),
-          owner.is_mapped ? SizeClass(size_class) : kNoClass, SpanOwner(owner.heap, shard_)};
+          owner.is_mapped ? SizeClass(size_class) : kNoClass, SpanOwner(owner.heap, number_)};
 }
 
 // Takes all slots of spans that the refill empties at once. False if there is no such span.

@@ -1,11 +1,11 @@
-// The tables of a mixed span (mixed_shard.h): which granules are free, and where blocks begin. Out
+// The tables of a mixed span (mixed_part.h): which granules are free, and where blocks begin. Out
 // of line, a cache line a page.
 //
 // If a span has few blocks, its record has room to name them. Such a span is sealed, and has no
 // tables until a block is cut from it again. Code that needs the tables of a sealed span makes
 // temporary ones (MixedView).
 //
-// Not thread-safe: the lock of the span's shard covers them.
+// Not thread-safe: the lock of the span's part covers them.
 #pragma once
 
 #include "base/bitmap.h"

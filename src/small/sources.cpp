@@ -120,7 +120,7 @@ void SmallHeap::take_from(BlockSource source, Refill& refill, bool refused) {
       return take_mixed(refill, pure_ ? MixedHeap::From::kSpans : MixedHeap::From::kBacked);
     case BlockSource::kDonor:
       return take_donated(refill, refused);
-    case BlockSource::kOtherShards:
+    case BlockSource::kOtherParts:
       if (const unsigned got = mixed_.take_from_others(refill))
         ask_for_lines(refill.size_class, refill.next, got);
       return;
