@@ -102,19 +102,16 @@ HeapRun* PrivateHeap::add_cut_run(RunUse use, unsigned size_class, Pages pages, 
   *why = LOAM_LIMIT_REACHED;
   if (!has_room(pages.bytes(), record_bytes, true)) return nullptr;
   use_set_aside(pages);
-  if (!charge(pages.bytes())) return nullptr;
-  HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
+  HeapRun* run = new_run(pages.bytes(), record_bytes, why);
+  if (run == nullptr) return nullptr;
   // A span has some class; a mixed run has none.
   const auto its_class = SizeClass(size_class == 0 ? 1 : size_class);
-  Span* span = run == nullptr ? nullptr
-                              : page_heap.allocate_span({pages, its_class, kNoClass, kPrivateHeap});
+  Span* span = page_heap.allocate_span({pages, its_class, kNoClass, kPrivateHeap});
   if (span == nullptr) {
-    *why = run == nullptr ? why_no_record(record_bytes) : LOAM_OUT_OF_MEMORY;
-    if (run != nullptr) free_record(run, record_bytes);
-    uncharge(pages.bytes());
+    *why = LOAM_OUT_OF_MEMORY;
+    drop_run(run, record_bytes);
     return nullptr;
   }
-  run->heap = this;
   run->base = span_base(span);
   run->slot_bytes = static_cast<uint32_t>(slot_bytes);
   run->slots = run->free_slots = static_cast<uint16_t>(slots);
@@ -123,7 +120,6 @@ HeapRun* PrivateHeap::add_cut_run(RunUse use, unsigned size_class, Pages pages, 
   run->exact = exact();
   run->list = kNoHeapList;
   run->span = span;
-  run->bytes = pages.bytes();
   for (unsigned slot = 0; slot < slots; slot += 64)
     run->free_bits()[slot / 64] = bit_range(0, slots - slot < 64 ? slots - slot : 64);
   span->unbacked_pages = 0;

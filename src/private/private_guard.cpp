@@ -72,9 +72,6 @@ bool PrivateHeap::blocks_are_intact(bool report) {
 // ---- poison -------------------------------------------------------------------------------------
 
 size_t PrivateHeap::held_back() const { return held_back_ == nullptr ? 0 : held_back_->count; }
-size_t PrivateHeap::held_back_bytes() const {
-  return held_back_ == nullptr ? 0 : held_back_->bytes;
-}
 
 // The bins count them as taken, and the program has freed them, so readers see them as cached.
 void PrivateHeap::count_held_back(uint32_t cached[kSizeClassCount]) const {

@@ -65,25 +65,21 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     const Pages room(records < maximum_ ? (maximum_ - records) >> kPageShift : 0);
     if (left > room) left = room;
   }
-  while (left.count != 0) {
+  for (loam_status why; left.count != 0;) {
     // In pieces that a run can hold; each gives way from its end.
     const Pages pages = left > kMaxRun ? kMaxRun : left;
-    HeapRun* run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
-    const bool fits = run != nullptr && charge(pages.bytes());
-    Span* span = fits ? page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap).span
-                      : nullptr;
+    HeapRun* run = new_run(pages.bytes(), sizeof(HeapRun), &why);
+    Span* span = run == nullptr
+                     ? nullptr
+                     : page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap).span;
     if (span == nullptr) {
-      const bool limited = !fits && maximum_ != 0;
-      if (fits) uncharge(pages.bytes());
-      if (run != nullptr) free_record(run, sizeof(HeapRun));
+      if (run != nullptr) drop_run(run, sizeof(HeapRun));
       finish();
-      return limited ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+      return run == nullptr ? why : LOAM_OUT_OF_MEMORY;
     }
-    run->heap = this;
     run->base = span_base(span);
     run->use = RunUse::kSetAside;
     run->span = span;
-    run->bytes = pages.bytes();
     set_run(span, run);
     add_run(run);
     set_aside_ += pages.bytes();
@@ -177,6 +173,26 @@ void PrivateHeap::free_record(void* record, size_t bytes) {
   uncharge(piece);
 }
 
+// Charges the heap for pages and their record. Null with *why set; then nothing is charged.
+HeapRun* PrivateHeap::new_run(size_t pages, size_t record_bytes, loam_status* why) {
+  *why = LOAM_LIMIT_REACHED;
+  if (!charge(pages)) return nullptr;
+  HeapRun* const run = static_cast<HeapRun*>(allocate_record(record_bytes));
+  if (run == nullptr) {
+    *why = why_no_record(record_bytes);
+    uncharge(pages);
+    return nullptr;
+  }
+  run->heap = this;
+  run->bytes = pages;
+  return run;
+}
+
+void PrivateHeap::drop_run(HeapRun* run, size_t record_bytes) {
+  uncharge(run->bytes);
+  free_record(run, record_bytes);
+}
+
 // Memory that was set aside gives way from its end, so the page heap finds there the pages that the
 // caller requests next.
 void PrivateHeap::use_set_aside(Pages pages) {
@@ -206,7 +222,6 @@ void PrivateHeap::add_run(HeapRun* run) {
 
 void PrivateHeap::release_run(HeapRun* run) {
   runs_.remove(run);
-  uncharge(run->bytes);
   const size_t record_bytes = run->record_bytes();
   if (run->span != nullptr) {
     if (run->use == RunUse::kSpan) {
@@ -223,7 +238,7 @@ void PrivateHeap::release_run(HeapRun* run) {
     const bool may_wait = !hardening.on() && !zero_on_free() && !poisons();
     static_cast<void>(huge_map.free(run->base, may_wait));
   }
-  free_record(run, record_bytes);
+  drop_run(run, record_bytes);
 }
 
 // ---- allocating ---------------------------------------------------------------------------------
@@ -299,14 +314,8 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
         if (pages > maximum_) break;
         reclaim();
       }
-      if (!has_room(pages, sizeof(HeapRun), false) || !charge(pages)) {
-        *why = LOAM_LIMIT_REACHED;
-        continue;
-      }
-      run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
-      if (run != nullptr) break;
-      *why = why_no_record(sizeof(HeapRun));
-      uncharge(pages);
+      *why = LOAM_LIMIT_REACHED;
+      if (has_room(pages, sizeof(HeapRun), false)) run = new_run(pages, sizeof(HeapRun), why);
     }
     if (run == nullptr) return nullptr;
     coming_bytes_ += pages;
@@ -322,14 +331,11 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
   coming_bytes_ -= pages;
   if (block == nullptr) {
     *why = LOAM_OUT_OF_MEMORY;
-    free_record(run, sizeof(HeapRun));
-    uncharge(pages);
+    drop_run(run, sizeof(HeapRun));
     return nullptr;
   }
-  run->heap = this;
   run->base = reinterpret_cast<uintptr_t>(block);
   run->requested = bytes;
-  run->bytes = pages;
   Span* span = span_at(run->base);
   run->span = span != nullptr && span->kind == SpanKind::kLarge && span_base(span) == run->base
                   ? span

@@ -40,18 +40,6 @@ struct HeapBins {
   HeapBin bins[kBins];
 };
 
-struct HeapFigures {
-  uint64_t taken;  ///< slots handed to the program or to caches
-  uint64_t given;
-  uint64_t large_taken;
-  uint64_t large_given;
-  uint64_t refills;
-  uint64_t flushes;
-  uint64_t lock_acquisitions;
-  uint64_t lock_contentions;
-  size_t caches;
-};
-
 /// The counters of a heap (stats.h).
 struct HeapReading {
   struct Class {
@@ -61,6 +49,8 @@ struct HeapReading {
   size_t charged, records, set_aside, large_bytes, large_blocks, unbacked_pages, mixed_runs,
       mixed_pages;
   uint64_t lock_acquisitions, lock_contentions, lock_refusals;
+  size_t caches;
+  uint64_t refills, flushes;  ///< of the caches that there are now, and of those that ended
 };
 
 struct HeldBack;  // private_guard.cpp
@@ -125,7 +115,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// largest free slot.
   Pages compact(size_t* largest);
   [[nodiscard]] bool is_valid();
-  [[nodiscard]] HeapFigures figures();
   /// Does not wait for a thread that holds loam_lock(). A heap without locks is read as it is.
   using VisitClass = void (*)(void* context, unsigned size_class,
                               const HeapReading::Class& figures);
@@ -133,10 +122,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// `visit` gets one class after the other, under the heap's lock, and must not call any heap.
   template <class Visit>
   void read(HeapReading* out, Visit visit) {
-    read(
-        out,
-        [](void* it, unsigned c, const HeapReading::Class& k) { (*static_cast<Visit*>(it))(c, k); },
-        &visit);
+    read(out, &visit_by<Visit>, &visit);
   }
 
   [[nodiscard]] loam_status set_mode(int mode);
@@ -182,6 +168,12 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   friend class HeapRegistry;
   friend struct CounterFields;
 
+  template <class Visit>
+  static void visit_by(void* visit, unsigned size_class, const HeapReading::Class& figures) {
+    (*static_cast<Visit*>(visit))(size_class, figures);
+  }
+  void read_inside(HeapReading* out, VisitClass visit, void* context);
+
   // private_heap.cpp
   class Use;
   [[nodiscard]] bool unsynchronized() const { return (flags_ & LOAM_HEAP_UNSYNCHRONIZED) != 0; }
@@ -191,6 +183,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] static size_t charged_for_record(size_t bytes);
   [[nodiscard]] void* allocate_record(size_t bytes);
   void free_record(void* record, size_t bytes);
+  [[nodiscard]] HeapRun* new_run(size_t pages, size_t record_bytes, loam_status* why);
+  void drop_run(HeapRun* run, size_t record_bytes);
   /// Why allocate_record() gave none.
   [[nodiscard]] loam_status why_no_record(size_t bytes) const {
     return maximum_ != 0 && charged_ + charged_for_record(bytes) > maximum_ ? LOAM_LIMIT_REACHED
@@ -280,7 +274,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] bool poison_is_intact() const;
   [[nodiscard]] size_t held_back() const;
   void count_held_back(uint32_t cached[kSizeClassCount]) const;
-  [[nodiscard]] size_t held_back_bytes() const;
 
   void note_busy(const HeapBin* bin);
   Pages purge_inside(HeapRun* run);

@@ -139,84 +139,56 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
 }
 
 void PrivateHeap::summary(loam_heap_summary* out) {
-  Use use(*this);
-  stop_caches();
-  for (const HeapCache* cache : caches_) {
-    for (unsigned c = 1; c < kSizeClassCount; ++c) {
-      out->cached += cache->magazines[c].held() * size_t{kSizeClasses[c].bytes};
-      out->blocks -= cache->magazines[c].held();  // the bins below count them as taken
-    }
-  }
-  resume_caches();
-  out->cached += held_back_bytes();
-  out->blocks -= held_back();
+  HeapReading r;
   size_t in_mixed = 0;
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const HeapBin* bin = bin_of(c);
-    if (bin == nullptr) continue;
-    const size_t slots = size_t{bin->spans} * kSizeClasses[c].slots;
-    out->spans += bin->spans;
-    out->free += bin->free_slots * size_t{kSizeClasses[c].bytes};
-    out->allocated += (slots - bin->free_slots) * size_t{kSizeClasses[c].bytes};
-    out->blocks += slots - bin->free_slots + bin->in_mixed;
-    out->allocated += bin->in_mixed * size_t{kSizeClasses[c].bytes};
-    in_mixed += bin->in_mixed * size_t{kSizeClasses[c].bytes};
-  }
-  out->spans += mixed_runs_;
-  out->free += Pages(mixed_pages_).bytes() - in_mixed;
-  out->allocated += large_bytes_ - out->cached;
-  out->large_blocks = large_taken_ - large_given_;
-  out->blocks += out->large_blocks;
-  out->free += set_aside_;
-  out->reserved = charged_;
-  out->committed = charged_ - Pages(unbacked_pages_).bytes();
+  auto add = [&](unsigned c, const HeapReading::Class& k) {
+    const size_t bytes = kSizeClasses[c].bytes;
+    const size_t used = k.spans * kSizeClasses[c].slots - k.free_slots + k.in_mixed;
+    out->spans += k.spans;
+    out->free += k.free_slots * bytes;
+    out->allocated += (used - k.cached) * bytes;
+    out->blocks += used - k.cached;
+    out->cached += k.cached * bytes;
+    in_mixed += k.in_mixed * bytes;
+  };
+  Use use(*this);
+  read_inside(&r, &visit_by<decltype(add)>, &add);
+  out->spans += r.mixed_runs;
+  out->free += Pages(r.mixed_pages).bytes() - in_mixed + r.set_aside;
+  out->allocated += r.large_bytes;
+  out->large_blocks = r.large_blocks;
+  out->blocks += r.large_blocks;
+  out->reserved = r.charged;
+  out->committed = r.charged - Pages(r.unbacked_pages).bytes();
   out->maximum = maximum_;
   out->peak_committed = peak_;
-  out->records = records_;
-}
-
-HeapFigures PrivateHeap::figures() {
-  HeapFigures f{};
-  Use use(*this);
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const HeapBin* bin = bin_of(c);
-    if (bin == nullptr) continue;
-    f.taken += bin->taken;
-    f.given += bin->given;
-  }
-  f.large_taken = large_taken_;
-  f.large_given = large_given_;
-  f.refills = ended_refills_;
-  f.flushes = ended_flushes_;
-  for (const HeapCache* cache : caches_) {
-    f.refills += cache->refills;
-    f.flushes += cache->flushes;
-    ++f.caches;
-  }
-  f.lock_acquisitions = mutex_.acquisitions();
-  f.lock_contentions = mutex_.contentions();
-  return f;
+  out->records = r.records;
 }
 
 void PrivateHeap::read(HeapReading* out, VisitClass visit, void* context) {
+  if (!unsynchronized()) mutex_.lock();
+  read_inside(out, visit, context);
+  if (!unsynchronized()) mutex_.unlock();
+}
+
+void PrivateHeap::read_inside(HeapReading* out, VisitClass visit, void* context) {
   *out = HeapReading{};
+  out->refills = ended_refills_;
+  out->flushes = ended_flushes_;
   uint32_t cached[kSizeClassCount] = {};
-  const bool locked = !unsynchronized();
-  if (locked) mutex_.lock();
-  const bool running =
-      locked && lock_owner_ == 0 && !caches_.empty();  // otherwise its caches are stopped already
-  if (running) stop_caches();
+  stop_caches();
   for (const HeapCache* cache : caches_) {
-    for (unsigned c = 1; c < kSizeClassCount; ++c)
-      cached[c] += static_cast<uint32_t>(cache->magazines[c].held());
+    for (unsigned c = 1; c < kSizeClassCount; ++c) cached[c] += cache->magazines[c].held();
+    out->refills += cache->refills;
+    out->flushes += cache->flushes;
+    ++out->caches;
   }
-  if (running) resume_caches();
+  resume_caches();
   count_held_back(cached);
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const HeapBin* bin = bin_of(c);
     HeapReading::Class k{};
     k.cached = cached[c];
-    if (bin != nullptr) {
+    if (const HeapBin* bin = bin_of(c)) {
       k.spans = bin->spans;
       k.free_slots = bin->free_slots;
       k.in_mixed = bin->in_mixed;
@@ -236,7 +208,6 @@ void PrivateHeap::read(HeapReading* out, VisitClass visit, void* context) {
   out->lock_acquisitions = mutex_.acquisitions();
   out->lock_contentions = mutex_.contentions();
   out->lock_refusals = mutex_.refusals();
-  if (locked) mutex_.unlock();
 }
 
 Pages PrivateHeap::compact(size_t* largest) {
