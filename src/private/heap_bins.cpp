@@ -120,8 +120,7 @@ HeapRun* PrivateHeap::add_cut_run(RunUse use, unsigned size_class, Pages pages, 
   run->exact = exact();
   run->list = kNoHeapList;
   run->span = span;
-  for (unsigned slot = 0; slot < slots; slot += 64)
-    run->free_bits()[slot / 64] = bit_range(0, slots - slot < 64 ? slots - slot : 64);
+  over_words(0, slots, [run](unsigned w, uint64_t mask) { run->free_bits()[w] = mask; });
   span->unbacked_pages = 0;
   return run;
 }

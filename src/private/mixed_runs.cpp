@@ -43,15 +43,10 @@ uint8_t list_for(size_t longest) {
 // The first slot or piece at `from` or behind it with the wanted bit; run->slots when there is
 // none.
 size_t next_with(HeapRun* run, size_t from, bool is_free) {
-  const uint64_t* words = run->free_bits();
-  for (size_t word = from / 64; word * 64 < run->slots; ++word) {
-    uint64_t bits = is_free ? words[word] : ~words[word];
-    if (word == from / 64) bits &= ~uint64_t{0} << (from % 64);
-    if (bits == 0) continue;
-    const size_t found = word * 64 + lowest_bit(bits);
-    return found < run->slots ? found : run->slots;
-  }
-  return run->slots;
+  const uint64_t *const words = run->free_bits(), flip = is_free ? 0 : ~uint64_t{0};
+  const size_t found = find_bit(static_cast<unsigned>(from), (run->slots + 63u) / 64,
+                                [&](unsigned w) { return words[w] ^ flip; });
+  return found < run->slots ? found : run->slots;
 }
 
 // Calls visit(first, end) for each stretch of free slots or pieces until it returns true, and
@@ -67,13 +62,11 @@ bool any_stretch(HeapRun* run, Visit visit) {
 }
 
 void set_free(HeapRun* run, size_t first, size_t end, bool is_free) {
-  for (size_t piece = first; piece < end;) {
-    const unsigned shift = piece % 64;
-    const auto count = static_cast<unsigned>(std::min(end - piece, size_t{64} - shift));
-    uint64_t& word = run->free_bits()[piece / 64];
-    word = is_free ? word | bit_range(shift, count) : word & ~bit_range(shift, count);
-    piece += count;
-  }
+  over_words(static_cast<unsigned>(first), static_cast<unsigned>(end - first),
+             [&](unsigned w, uint64_t mask) {
+               uint64_t& word = run->free_bits()[w];
+               word = is_free ? word | mask : word & ~mask;
+             });
 }
 
 }  // namespace

@@ -7,16 +7,6 @@ namespace loam {
 
 namespace {
 
-bool all_are_free(const uint64_t* free_bits, unsigned first, unsigned last) {
-  for (unsigned slot = first; slot <= last;) {
-    const unsigned bit = slot & 63, here = last - slot + 1 < 64 - bit ? last - slot + 1 : 64 - bit;
-    const uint64_t bits = bit_range(bit, here);
-    if ((free_bits[slot >> 6] & bits) != bits) return false;
-    slot += here;
-  }
-  return true;
-}
-
 // The pages of the span that no used slot touches, as a mask.
 uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
   uint32_t idle = 0;
@@ -31,9 +21,9 @@ uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
   }
   for (unsigned page = 0; page < info.pages; ++page) {
     const unsigned first = (page << kPageShift) / info.bytes;
-    const unsigned last = (((page + 1) << kPageShift) - 1) / info.bytes;
-    const bool is_idle = first >= info.slots ||
-                         all_are_free(free_bits, first, last < info.slots ? last : info.slots - 1u);
+    const unsigned behind = (((page + 1) << kPageShift) - 1) / info.bytes + 1;
+    const unsigned end = behind < info.slots ? behind : info.slots;
+    const bool is_idle = first >= end || all_bits(free_bits, first, end - first);
     idle |= uint32_t{is_idle} << page;
   }
   return idle & ~absent_pages(span);
