@@ -14,9 +14,8 @@ namespace loam::magazine_policy {
 // Chosen: 8 pointers cost little in a class that is used once; in a busy class they double within a
 // few misses.
 inline constexpr unsigned kInitialSlots = 8;
-// Chosen: 4 KiB of blocks, but at least two and at most eight blocks. Never more than
-// max_capacity().
-inline constexpr size_t kInitialBytes = 4096;
+// A page of blocks, but at least two and at most eight blocks. Never more than max_capacity().
+inline constexpr size_t kInitialBytes = kPageBytes;
 // A class's magazine holds at most this many bytes of blocks, but always up to kFewSlots blocks.
 inline constexpr size_t kClassBytes = size_t{128} << 10;
 // The same for blocks smaller than kSmallBlock: a program's working set of them is often larger

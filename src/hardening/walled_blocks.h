@@ -26,10 +26,10 @@ class WalledBlocks {
   /// Most live blocks: each costs the system two mappings, of which a process may have 65,530.
   /// Chosen: half of them.
   static constexpr size_t kMostLive = size_t{1} << 14;
-  /// Most live blocks of a sample: each holds a page. Chosen: 4 MiB.
-  static constexpr size_t kMostSampled = size_t{1} << 10;
-  /// Most freed blocks that are held. Chosen: neighbours join, so they are fewer mappings.
-  static constexpr size_t kMostHeld = size_t{1} << 13;
+  /// Most live blocks of a sample: each holds a page, so all of them 4 MiB.
+  static constexpr size_t kMostSampled = kMostLive / 16;
+  /// Most freed blocks that are held. Neighbours join, so they are fewer mappings.
+  static constexpr size_t kMostHeld = kMostLive / 2;
   /// Most addresses that are held. Chosen: a ten-thousandth of a process's. 16 GiB
   static constexpr size_t kMostHeldBytes = size_t{1} << 34;
   /// A wall of a large block is as long as an eighth of it, and at least this long: a wrong index

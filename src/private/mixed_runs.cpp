@@ -33,7 +33,7 @@ constexpr size_t kShareForRecords = 64;
 // records.
 constexpr size_t kPiecesOfSlot = 8;
 constexpr size_t kPiecesOfSpan = 128;
-constexpr size_t kMostPiecesOfSpan = 256;
+constexpr size_t kMostPiecesOfSpan = 2 * kPiecesOfSpan;
 
 uint8_t list_for(size_t longest) {
   if (longest == 0) return kNoHeapList;

@@ -16,10 +16,11 @@ namespace {
 // gets a cache. Chosen: a cache costs some 3 KiB and 1 us. A heap of a few dozen blocks, of which
 // there may be thousands, should cost neither. More makes busy heaps slow for longer.
 constexpr uint32_t kCacheAfter = 64;
-// The growth of a cache beyond its first slots, in bytes of blocks: its own due, and its limit.
-constexpr size_t kCacheDue = size_t{512} << 10;
-constexpr size_t kCacheBytes = size_t{2} << 20;
-size_t beyond_cache_due(size_t granted) { return granted > kCacheDue ? granted - kCacheDue : 0; }
+// The growth of a cache beyond its first slots, in bytes of blocks, has the due and the limit of a
+// thread's cache of the default heap.
+size_t beyond_cache_due(size_t granted) {
+  return granted > ThreadCache::kDue ? granted - ThreadCache::kDue : 0;
+}
 // In a heap with a maximum a cache holds no more than this share. Otherwise many threads would
 // starve each other.
 constexpr size_t kShareOfMaximum = 64;
@@ -97,7 +98,7 @@ bool PrivateHeap::grow(HeapCache* cache, unsigned size_class, Way way) {
   const unsigned capacity =
       magazine_policy::next_capacity(kSizeClasses[size_class].bytes, old_capacity, turned);
   if (capacity <= old_capacity) return false;
-  size_t limit = kCacheBytes;
+  size_t limit = ThreadCache::kThreadBytes;
   if (maximum_ != 0 && maximum_ / kShareOfMaximum < limit) limit = maximum_ / kShareOfMaximum;
   const size_t more = granted_for(size_class, capacity) - granted_for(size_class, old_capacity);
   if (more != 0 && cache->granted_bytes + more > limit) return false;

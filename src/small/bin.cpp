@@ -19,11 +19,10 @@ using bin_lists::list_of;
 using bin_lists::list_of_partial;
 using bin_lists::scaled_list;
 
-// With fewer bytes of free slots than this, a bin keeps its sparse spans. Its free slots are then
-// churn, not the rest of a past phase.
-constexpr size_t kDonorBytes = size_t{128} << 10;
-// One in this many of its slots must be free too. Chosen: a span has few large slots, so a class of
-// large slots has more of them free when its blocks come and go at random (decision 43).
+// A bin with fewer than IdleSlots::kStep bytes of free slots keeps its sparse spans. Its free slots
+// are then churn, not the rest of a past phase. One in this many of its slots must be free too.
+// Chosen: a span has few large slots, so a class of large slots has more of them free when its
+// blocks come and go at random (decision 43).
 constexpr size_t donor_share(const SizeClassInfo& info) { return info.bytes > kFineLimit ? 3 : 4; }
 // The most spans at which one donation looks.
 constexpr unsigned kDonorScan = 64;
@@ -457,8 +456,9 @@ size_t Bin::lendable_bytes_hint(unsigned size_class) const {
   const SizeClassInfo& info = class_info(size_class);
   const size_t free_slots = free_slots_;
   const size_t bytes = backed_bytes(info.bytes);
-  return bytes >= kDonorBytes && free_slots >= (spans_ * info.slots - absent_slots_) / 4 ? bytes
-                                                                                         : 0;
+  return bytes >= IdleSlots::kStep && free_slots >= (spans_ * info.slots - absent_slots_) / 4
+             ? bytes
+             : 0;
 }
 
 void Bin::keep_empty_locked(size_t bytes, unsigned size_class) {
@@ -495,7 +495,7 @@ size_t Bin::donatable_bytes_hint(unsigned size_class) const {
   const size_t free_slots = free_slots_;
   const size_t slots = spans_ * info.slots - absent_slots_;
   const size_t bytes = free_slots * info.bytes;
-  return bytes >= kDonorBytes && free_slots >= slots / donor_share(info) ? bytes : 0;
+  return bytes >= IdleSlots::kStep && free_slots >= slots / donor_share(info) ? bytes : 0;
 }
 
 // False when the system refuses memory for the span's tables; the span is then the last of its

@@ -32,9 +32,6 @@ unsigned absent_granules(const Span* span) {
 // The free granules in the span's own pages.
 unsigned own_free_granules(const Span* span) { return span->free_slots - absent_granules(span); }
 
-// The least free bytes that make a search for pages to lend worth its time. Chosen: as in bins.
-constexpr size_t kLeastLent = size_t{128} << 10;
-
 uint32_t pages_of_granules(unsigned first, unsigned count) {
   const unsigned page = first / kGranulesPerPage;
   return static_cast<uint32_t>(bit_range(page, (first + count - 1) / kGranulesPerPage - page + 1));
@@ -422,7 +419,8 @@ Pages MixedPart::compact_locked() {
 
 size_t MixedPart::lendable_bytes_hint() const {
   const size_t backed = backed_bytes();
-  return backed >= kLeastLent && free_granules_ << kGranuleShift >= Pages(span_pages_ / 4).bytes()
+  return backed >= IdleSlots::kStep &&
+                 free_granules_ << kGranuleShift >= Pages(span_pages_ / 4).bytes()
              ? backed
              : 0;
 }

@@ -26,21 +26,20 @@ constexpr Steps kSteps = make_steps();
 
 // About the bytes of free ranges that one donation brings: enough for several refills.
 constexpr size_t kDonationBytes = size_t{32} << 10;
-// A search for a donor looks at every bin. After a search that found none, the next one waits for
-// this many growths.
-constexpr unsigned kGrowthsBetweenDonations = 16;
+// A search for a donor or a lender looks at every bin. After a search that found none, the next one
+// waits for this many growths.
+constexpr unsigned kGrowthsBetweenSearches = 16;
 
-// About the pages that sparse spans lend at once. The search for a lender is as the one for a
-// donor.
+// About the pages that sparse spans lend at once.
 constexpr Pages kLentPages{128};
-constexpr unsigned kGrowthsBetweenLends = 16;
-// Such a search reads bins that a small program never touched. A smaller heap has little to lend.
+// A search for a lender reads bins that a small program never touched. A smaller heap has little to
+// lend.
 constexpr size_t kLeastLendingHeap = size_t{2} << 20;
 
 // Whether it is time for another search. If not, the growth is counted.
-bool is_time(std::atomic<unsigned>& skipped, unsigned between) {
+bool is_time(std::atomic<unsigned>& skipped) {
   const unsigned growths = skipped.load(std::memory_order_relaxed);
-  if (growths >= between) return true;
+  if (growths >= kGrowthsBetweenSearches) return true;
   skipped.store(growths + 1, std::memory_order_relaxed);
   return false;
 }
@@ -247,7 +246,7 @@ bool SmallHeap::donate(unsigned size_class, unsigned home) {
   if (pure_) return false;
   // Smaller blocks may fit where larger ones did not.
   const bool fits_more = size_class < refused_class_.load(std::memory_order_relaxed);
-  if (!fits_more && !is_time(growths_skipped_, kGrowthsBetweenDonations)) return false;
+  if (!fits_more && !is_time(growths_skipped_)) return false;
   const Candidate donor = bin_with_most([&](const Bin& bin, unsigned c) {
     return c == size_class ? 0 : bin.donatable_bytes_hint(c);
   });
@@ -264,7 +263,7 @@ bool SmallHeap::donate(unsigned size_class, unsigned home) {
 }
 
 void SmallHeap::take_donated(Refill& refill, bool refused) {
-  if (refused) growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
+  if (refused) growths_skipped_.store(kGrowthsBetweenSearches, std::memory_order_relaxed);
   if (!donate(refill.size_class, refill.home)) return;
   // First the pages that the donor's spans gave the page heap, then the free ranges of the new
   // mixed spans. Both may be gone if other threads of the home were faster.
@@ -282,7 +281,7 @@ void SmallHeap::take_donated(Refill& refill, bool refused) {
 // page was given.
 bool SmallHeap::lend_pages(bool of_all, unsigned home) {
   if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
-  if (!is_time(lends_skipped_, kGrowthsBetweenLends)) return false;
+  if (!is_time(lends_skipped_)) return false;
   const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
     const bool may = Bin::may_lend(c) && (of_all || !MixedHeap::serves(c));
     return may ? bin.lendable_bytes_hint(c) : 0;
@@ -298,7 +297,7 @@ bool SmallHeap::lend_pages(bool of_all, unsigned home) {
 }
 
 void SmallHeap::take_lent(Refill& refill, bool refused) {
-  if (refused) lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
+  if (refused) lends_skipped_.store(kGrowthsBetweenSearches, std::memory_order_relaxed);
   const bool is_large = !MixedHeap::serves(refill.size_class);
   if (!lend_pages(is_large, refill.home)) return;
   // If mixed spans do not serve the class, a run that is shorter than a span becomes a short span.
