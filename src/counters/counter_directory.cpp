@@ -313,19 +313,22 @@ struct CounterFields {
     next = Writer{next, kPrivateHeaps}
                .lock(__builtin_offsetof(PrivateHeap, mutex_)) LOAM_FIELD("generation", PrivateHeap,
                                                                          generation_)(
-                   "name", __builtin_offsetof(PrivateHeap, name_), 1, PrivateHeap::kNameBytes)
-                   LOAM_FIELD("charged", PrivateHeap, charged_) LOAM_FIELD(
-                       "peak", PrivateHeap, peak_) LOAM_FIELD("maximum", PrivateHeap, maximum_)
-                       LOAM_FIELD("records", PrivateHeap, records_)
-                           LOAM_FIELD("set_aside", PrivateHeap, set_aside_) LOAM_FIELD(
-                               "large_bytes", PrivateHeap, large_bytes_)
-                               LOAM_FIELD("large_taken", PrivateHeap, large_taken_) LOAM_FIELD(
-                                   "large_given", PrivateHeap, large_given_)
-                                   LOAM_FIELD("refills", PrivateHeap, ended_refills_) LOAM_FIELD(
-                                       "flushes", PrivateHeap, ended_flushes_)
-                                       LOAM_FIELD("unbacked_pages", PrivateHeap, unbacked_pages_)
-                                           LOAM_FIELD("starters", PrivateHeap, mixed_runs_)
-                                               LOAM_FIELD("mixed_pages", PrivateHeap, mixed_pages_)
+                   "name", __builtin_offsetof(PrivateHeap, asked_.name), 1, PrivateHeap::kNameBytes)
+                   LOAM_FIELD("charged", PrivateHeap, account_.charged) LOAM_FIELD(
+                       "peak", PrivateHeap, account_.peak)
+                       LOAM_FIELD("maximum", PrivateHeap, account_.maximum) LOAM_FIELD(
+                           "records", PrivateHeap, account_.records)
+                           LOAM_FIELD("set_aside", PrivateHeap, account_.set_aside) LOAM_FIELD(
+                               "large_bytes", PrivateHeap, account_.large_bytes)
+                               LOAM_FIELD("large_taken", PrivateHeap, account_.large_taken)
+                                   LOAM_FIELD("large_given", PrivateHeap, account_.large_given)
+                                       LOAM_FIELD("refills", PrivateHeap, caches_.ended_refills)
+                                           LOAM_FIELD("flushes", PrivateHeap, caches_.ended_flushes)
+                                               LOAM_FIELD("unbacked_pages", PrivateHeap,
+                                                          account_.unbacked_pages)
+                                                   LOAM_FIELD("starters", PrivateHeap, mixed_.runs)
+                                                       LOAM_FIELD("mixed_pages", PrivateHeap,
+                                                                  mixed_.pages)
                .next;
     next = Writer{next, kPrivateBins} LOAM_FIELD("spans", HeapBin, spans)
                LOAM_FIELD("free_slots", HeapBin, free_slots)
@@ -431,9 +434,9 @@ constexpr CounterFields::Directory CounterFields::make() {
   t[kPrivateBins] =
       inner_table("private_bin", kGroup, kPrivateHeaps, __builtin_offsetof(PrivateHeap, groups_),
                   sizeof(HeapBin), kSizeClassCount, HeapBins::kBins);
-  t[kPrivateCaches] =
-      inner_table("private_cache", kChain, kPrivateHeaps, __builtin_offsetof(PrivateHeap, caches_),
-                  sizeof(HeapCache), kMaxListed, __builtin_offsetof(HeapCache, next));
+  t[kPrivateCaches] = inner_table("private_cache", kChain, kPrivateHeaps,
+                                  __builtin_offsetof(PrivateHeap, caches_.list), sizeof(HeapCache),
+                                  kMaxListed, __builtin_offsetof(HeapCache, next));
   t[kPrivateMagazines] =
       inner_table("private_magazine", kNested, kPrivateCaches,
                   __builtin_offsetof(HeapCache, magazines), sizeof(HeapMagazine), kSizeClassCount);
@@ -483,7 +486,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
     for (const HeapBins* group : h->groups_) {
       if (group != nullptr) piece(group, sizeof *group);
     }
-    for (HeapCache* c : h->caches_) piece(c, sizeof *c);
+    for (HeapCache* c : h->caches_.list) piece(c, sizeof *c);
   }
 }
 

@@ -147,7 +147,7 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
 // The pages that compact purged, and on which these slots lie, will be touched.
 void PrivateHeap::note_backed(HeapRun* run, size_t slot, size_t count) {
   const uint32_t back = run->span->unbacked_pages & pages_of(run, slot, slot + count);
-  unbacked_pages_ -= count_bits(back);
+  account_.unbacked_pages -= count_bits(back);
   run->span->unbacked_pages &= ~back;
 }
 
@@ -166,7 +166,8 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
     for (unsigned list = HeapBin::kLists; list-- > 0 && run == nullptr;) run = bin->lists[list];
     if (run == nullptr) {
       // Only the first slot is needed. More slots are no reason to come closer to a maximum.
-      if ((got != 0 && maximum_ != 0) || (run = add_span(bin, size_class, why)) == nullptr) break;
+      if ((got != 0 && account_.maximum != 0) || (run = add_span(bin, size_class, why)) == nullptr)
+        break;
     }
     if (run == bin->kept_empty) bin->kept_empty = nullptr;
     unsigned some = wanted - got < run->free_slots ? wanted - got : run->free_slots;
@@ -263,12 +264,13 @@ void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
   if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
   --bin->spans;
   bin->free_slots -= run->slots;
-  unbacked_pages_ -= count_bits(run->span->unbacked_pages);
+  account_.unbacked_pages -= count_bits(run->span->unbacked_pages);
   release_run(run);
 }
 
 void PrivateHeap::release_empty_spans() {
-  if (starter_ != nullptr && starter_->free_slots == starter_->slots) release_mixed(starter_);
+  if (mixed_.starter != nullptr && mixed_.starter->free_slots == mixed_.starter->slots)
+    release_mixed(mixed_.starter);
   for (HeapBins* group : groups_) {
     if (group == nullptr) continue;
     for (HeapBin& bin : group->bins) {
@@ -284,7 +286,7 @@ Pages PrivateHeap::purge_inside(HeapRun* run) {
   }
   const uint32_t all = static_cast<uint32_t>(bit_range(0, run->span->page_count));
   const Pages purged = purge_idle_pages(run->span, all & ~used);
-  unbacked_pages_ += purged.count;
+  account_.unbacked_pages += purged.count;
   return purged;
 }
 

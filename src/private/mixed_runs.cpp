@@ -87,15 +87,17 @@ unsigned PrivateHeap::class_within(size_t bytes) {
 // and for their record. The room for the records of spans that are cut anew does not count; memory
 // that was set aside does.
 bool PrivateHeap::has_room(size_t pages, size_t record_bytes, bool of_span) const {
-  if (maximum_ == 0) return true;
-  const size_t used = charged_ - set_aside_;
-  const size_t of_spans = used - records_ - large_bytes_ - coming_bytes_ + (of_span ? pages : 0);
-  return used + pages + charged_for_record(record_bytes) + of_spans / kShareForRecords <= maximum_;
+  if (account_.maximum == 0) return true;
+  const size_t used = account_.charged - account_.set_aside;
+  const size_t of_spans = used - account_.records - account_.large_bytes - account_.coming_bytes +
+                          (of_span ? pages : 0);
+  return used + pages + charged_for_record(record_bytes) + of_spans / kShareForRecords <=
+         account_.maximum;
 }
 
 // The number of returns so far.
 uint64_t PrivateHeap::returns() const {
-  uint64_t sum = large_given_;
+  uint64_t sum = account_.large_given;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     if (const HeapBin* bin = bin_of(c)) sum += bin->given;
   }
@@ -119,17 +121,17 @@ HeapRun* PrivateHeap::add_mixed(Pages pages, size_t piece_bytes) {
 }
 
 void PrivateHeap::count_mixed(HeapRun* run) {
-  ++mixed_runs_;
-  mixed_pages_ += run->span->page_count;
+  ++mixed_.runs;
+  mixed_.pages += run->span->page_count;
   place_mixed(run, run->bytes);
 }
 
 void PrivateHeap::release_mixed(HeapRun* run) {
-  if (run == starter_) starter_ = nullptr;
-  --mixed_runs_;
-  mixed_pages_ -= run->span->page_count;
+  if (run == mixed_.starter) mixed_.starter = nullptr;
+  --mixed_.runs;
+  mixed_.pages -= run->span->page_count;
   place_mixed(run, 0);
-  unbacked_pages_ -= count_bits(run->span->unbacked_pages);
+  account_.unbacked_pages -= count_bits(run->span->unbacked_pages);
   release_run(run);
 }
 
@@ -221,7 +223,7 @@ void PrivateHeap::give_to_mixed(HeapRun* run, void* block) {
   ++bin->given;
   // The newest starter page is kept while the heap is small. Otherwise a heap that goes back and
   // forth over its edge would churn the page heap.
-  if (run->free_slots != run->slots || (run == starter_ && mode() == LOAM_MODE_STANDARD)) {
+  if (run->free_slots != run->slots || (run == mixed_.starter && mode() == LOAM_MODE_STANDARD)) {
     place_mixed(run, run->bytes);  // free pieces beside it were not looked for
   } else {
     release_mixed(run);
@@ -367,16 +369,16 @@ bool PrivateHeap::take_larger_slot(Request* request) {
 
 // pre: the caches are stopped and empty, and no class has an empty span
 bool PrivateHeap::squeeze(Request* request) {
-  if (refused_bytes_ != 0 && request->bytes_of_class() >= refused_bytes_ &&
-      returns() == refused_at_)
+  if (mixed_.refused_bytes != 0 && request->bytes_of_class() >= mixed_.refused_bytes &&
+      returns() == mixed_.refused_at)
     return false;
   if (take_from_mixed(request) || take_from_new_mixed(request) || take_from_recut(request) ||
       take_larger_slot(request)) {
     return true;
   }
   if (request->alignment == LOAM_ALIGNMENT) {
-    refused_bytes_ = request->bytes_of_class();
-    refused_at_ = returns();
+    mixed_.refused_bytes = request->bytes_of_class();
+    mixed_.refused_at = returns();
   }
   return false;
 }

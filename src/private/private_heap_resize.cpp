@@ -21,7 +21,7 @@ void clear(void* block, size_t from, size_t to) {
 // Records that a large block is at this address now, with its bytes, and takes `pages` bytes in
 // all.
 void PrivateHeap::note_resized(HeapRun* run, void* block, size_t bytes, size_t pages) {
-  large_bytes_ = large_bytes_ - run->bytes + pages;
+  account_.large_bytes = account_.large_bytes - run->bytes + pages;
   run->base = reinterpret_cast<uintptr_t>(block);
   run->bytes = pages;
   run->requested = bytes;
@@ -61,7 +61,7 @@ void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, b
   }
   if (pages < old_pages) {
     uncharge(old_pages - pages);
-    refused_bytes_ = 0;
+    mixed_.refused_bytes = 0;
   }
   note_resized(run, resized, bytes, pages);
   *why = LOAM_OK;

@@ -29,10 +29,10 @@ bool PrivateHeap::take_from_starter(Request* request) {
   if (info.bytes > kLargestStarterBlock) return false;
   HeapBin* bin = make_bin(request->size_class);
   if (bin == nullptr || bin->spans != 0) return false;
-  if (starter_ != nullptr && take_from_run(starter_, request)) return true;
-  HeapRun* const run = mixed_runs_ >= kMostStarters ? nullptr : add_mixed(Pages(1), LOAM_ALIGNMENT);
+  if (mixed_.starter != nullptr && take_from_run(mixed_.starter, request)) return true;
+  HeapRun* const run = mixed_.runs >= kMostStarters ? nullptr : add_mixed(Pages(1), LOAM_ALIGNMENT);
   if (run == nullptr) return false;
-  starter_ = run;
+  mixed_.starter = run;
   return take_from_run(run, request);
 }
 
