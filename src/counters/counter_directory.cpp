@@ -189,15 +189,16 @@ struct CounterFields {
 
   static constexpr CounterField* write_bin(CounterField* next, Table table) {
     return Writer{next, table}
-        .lock(__builtin_offsetof(Bin, mutex_)) LOAM_FIELD("spans", Bin, spans_) LOAM_FIELD(
-            "free_slots", Bin, free_slots_) LOAM_FIELD("unbacked_pages", Bin, unbacked_pages_)
-            LOAM_FIELD("absent_slots", Bin, absent_slots_)
-                LOAM_FIELD("absent_pages", Bin, absent_pages_) LOAM_FIELD("taken", Bin, taken_)
-                    LOAM_FIELD("given", Bin, given_)(
+        .lock(__builtin_offsetof(Bin, mutex_)) LOAM_FIELD("spans", Bin, counts_.spans)
+            LOAM_FIELD("free_slots", Bin, counts_.free_slots)
+                LOAM_FIELD("unbacked_pages", Bin, counts_.unbacked_pages) LOAM_FIELD(
+                    "absent_slots", Bin, counts_.absent_slots) LOAM_FIELD("absent_pages", Bin,
+                                                                          counts_.absent_pages)
+                    LOAM_FIELD("taken", Bin, totals_.taken) LOAM_FIELD("given", Bin, totals_.given)(
                         "queued",
                         __builtin_offsetof(Bin, remote_) + __builtin_offsetof(RemoteQueue, queued_),
-                        4) LOAM_FIELD("remote_batches", Bin, remote_batches_)
-                        LOAM_FIELD("remote_blocks", Bin, remote_blocks_)(
+                        4) LOAM_FIELD("remote_batches", Bin, totals_.remote_batches)
+                        LOAM_FIELD("remote_blocks", Bin, totals_.remote_blocks)(
                             "occupancy", __builtin_offsetof(Bin, occupancy_), 4, Bin::kLists)
         .next;
   }

@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "hardening/canary.h"
 #include "hardening/quarantine.h"
-#include "os/fatal.h"
 #include "private/private_heap.h"
 
 namespace loam {

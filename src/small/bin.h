@@ -2,7 +2,7 @@
 //
 //   lists_[k] holds the spans with 0 < free slots whose share of used slots is in [k/8, (k+1)/8)
 //   full spans are in no list; every other span is in exactly one
-//   slots of all spans = free_slots_ + slots handed out (in magazines, in remote batches, in the stash, or live)
+//   slots of all spans = counts_.free_slots + slots handed out (in magazines, in remote batches, in the stash, or live)
 //
 // Slots are taken from the fullest span, so the emptier spans drain and go back whole. Every step
 // is O(1) a slot, and there is no search. So the hundredth round is as fast as the first.
@@ -137,9 +137,9 @@ class Bin {
   /// Keeps `bytes` bytes in empty spans from now on, at least one span.
   void keep_empty_locked(size_t bytes, unsigned size_class);
   /// Whether there are empty spans beyond the one that every bin may keep. Takes no lock.
-  [[nodiscard]] bool has_empty_hint() const { return empty_spans_ > 1; }
+  [[nodiscard]] bool has_empty_hint() const { return counts_.empty_spans > 1; }
   /// Whether there is exactly one empty span, which every bin may keep. Takes no lock.
-  [[nodiscard]] bool has_one_empty_hint() const { return empty_spans_ == 1; }
+  [[nodiscard]] bool has_one_empty_hint() const { return counts_.empty_spans == 1; }
   /// Gives up to `most` empty spans to the page heap. Returns how many.
   [[nodiscard]] unsigned release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most);
   /// True, once in a while, if threads contend for the lock so often that the class should have
@@ -147,11 +147,12 @@ class Bin {
   [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
   /// Slots that are free in spans, and slots in the remote queue, which will be free. Takes no
   /// lock.
-  [[nodiscard]] size_t free_slots_hint() const { return free_slots_ + remote_.queued(); }
-  [[nodiscard]] size_t free_slots_locked() const { return free_slots_; }
+  [[nodiscard]] size_t free_slots_hint() const { return counts_.free_slots + remote_.queued(); }
+  [[nodiscard]] size_t free_slots_locked() const { return counts_.free_slots; }
   /// Slots handed out. Takes no lock.
   [[nodiscard]] size_t used_slots_hint(unsigned size_class) const {
-    const size_t slots = spans_ * class_info(size_class).slots, free = free_slots_ + absent_slots_;
+    const size_t slots = counts_.spans * class_info(size_class).slots,
+                 free = counts_.free_slots + counts_.absent_slots;
     return free < slots ? slots - free : 0;
   }
 
@@ -175,7 +176,8 @@ class Bin {
   [[nodiscard]] Pages unwanted_pages(size_t slot_bytes) const;
   /// The bytes of free slots on backed pages, about.
   [[nodiscard]] size_t backed_bytes(size_t slot_bytes) const {
-    const size_t free = free_slots_ * slot_bytes, gone = Pages(unbacked_pages_).bytes();
+    const size_t free = counts_.free_slots * slot_bytes,
+                 gone = Pages(counts_.unbacked_pages).bytes();
     return free < gone ? 0 : free - gone;
   }
   [[nodiscard]] unsigned give_whole_spans(unsigned size_class, void* const* pointers,
@@ -200,6 +202,29 @@ class Bin {
   unsigned give_near(Giving& giving, void* const* pointers, Span* span, unsigned count);
   unsigned give_run(Giving& giving, void* const* pointers, Span* span, unsigned run);
 
+  // Read without the lock by the hints.
+  struct Counts {
+    LockedCount spans;
+    LockedCount free_slots;
+    LockedCount unbacked_pages;
+    LockedCount absent_slots;  // of partial spans
+    LockedCount absent_pages;
+    LockedCount empty_spans;
+  };
+  // Since the start, as in BinStats.
+  struct Totals {
+    uint64_t taken = 0;
+    uint64_t given = 0;
+    uint64_t remote_batches = 0;
+    uint64_t remote_blocks = 0;
+  };
+  // A search for unwanted pages visits the spans that were in a list when it reached the list. The
+  // list of the emptiest spans comes first.
+  struct Search {
+    uint32_t spans = 0;  // spans left in the first of ...
+    uint8_t lists = 0;   // ... the last so many lists
+  };
+
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty
   uint16_t more_empty_ = 0;
@@ -210,23 +235,11 @@ class Bin {
   // the page heap. If threads contend for the class, more_empty_ further spans are kept, because
   // one thread soon takes what another has freed.
   List<Span> empty_;
-  // Read without the lock by the hints.
-  LockedCount spans_;
-  LockedCount free_slots_;
-  LockedCount unbacked_pages_;
-  LockedCount absent_slots_;  // of partial spans
-  LockedCount absent_pages_;
-  LockedCount empty_spans_;
+  Counts counts_;
   IdleSlots idle_;
-  uint64_t taken_ = 0;
-  uint64_t given_ = 0;
-  uint64_t remote_batches_ = 0;
-  uint64_t remote_blocks_ = 0;
+  Totals totals_;
   uint32_t occupancy_[kLists] = {};  // spans in each list
-  // A search for unwanted pages visits the spans that were in a list when it reached the list. The
-  // list of the emptiest spans comes first.
-  uint32_t spans_to_search_ = 0;  // spans left in the first of ...
-  uint8_t lists_to_search_ = 0;   // ... the last lists_to_search_ lists
+  Search search_;
   Crowding crowding_;
   TransferStash stash_;
 };

@@ -74,8 +74,8 @@ Span* Bin::allocate_short(PageHeap& pages, PageHeap::SpanShape shape) {
     mark_all_free(span, own);
     span->free_slots = static_cast<uint16_t>(own);
     span->set_run_kind(SpanKind::kPartial);
-    absent_slots_ += info.slots - own;
-    absent_pages_ += info.pages - count;
+    counts_.absent_slots += info.slots - own;
+    counts_.absent_pages += info.pages - count;
     return span;
   }
   return nullptr;
@@ -102,7 +102,7 @@ LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Owner owner, Refill& ref
     span->free_slots = 0;
     span->list = kNoList;
     next = fill_run_downwards(next, span_base(span), info.bytes, info.slots);
-    spans_ += 1;
+    counts_.spans += 1;
   }
   refill.next = next;
   return true;
@@ -119,15 +119,15 @@ Span* Bin::add_span(PageHeap& pages, Owner owner, Refill& refill, From from) {
   if (LOAM_LIKELY(span != nullptr)) {
     mark_all_free(span, info.slots);
     span->free_slots = info.slots;
-    unbacked_pages_ += count_bits(span->unbacked_pages);
+    counts_.unbacked_pages += count_bits(span->unbacked_pages);
   } else {
     if (LOAM_LIKELY(from != From::kShortRuns)) return nullptr;
     span = allocate_short(pages, shape);
     if (span == nullptr) return nullptr;
   }
   span->list = kNoList;
-  spans_ += 1;
-  free_slots_ += span->free_slots;
+  counts_.spans += 1;
+  counts_.free_slots += span->free_slots;
   return span;
 }
 
@@ -140,7 +140,7 @@ LOAM_INLINE void Bin::take_slots_of(Span* span, Refill& refill) {
   void** next = refill.next;
   void** const before = next;
   span->free_slots = static_cast<uint16_t>(span->free_slots - take);
-  free_slots_ -= take;
+  counts_.free_slots -= take;
   if (LOAM_UNLIKELY(random_slots)) {
     take_at_random(span, take, &next);
     take = 0;
@@ -193,8 +193,8 @@ unsigned Bin::take_locked(PageHeap& pages, Owner owner, Refill& refill, From fro
     place(span);
   }
   const unsigned got = static_cast<unsigned>(before - refill.next);
-  idle_.note(free_slots_);
-  taken_ += got;
+  idle_.note(counts_.free_slots);
+  totals_.taken += got;
   return got;
 }
 

@@ -1,7 +1,6 @@
 #include "small/mixed_heap.h"
 
 #include "base/cpu.h"
-#include "os/fatal.h"
 
 namespace loam {
 
