@@ -174,10 +174,12 @@ struct CounterFields {
         .lock(__builtin_offsetof(MixedPart, mutex_)) LOAM_FIELD("spans", MixedPart, spans_)
             LOAM_FIELD("span_pages", MixedPart, span_pages_)
                 LOAM_FIELD("free_granules", MixedPart, free_granules_)
-                    LOAM_FIELD("unbacked_pages", MixedPart, unbacked_pages_) LOAM_FIELD(
-                        "converted", MixedPart, converted_) LOAM_FIELD("taken", MixedPart, taken_)
-                        LOAM_FIELD("given", MixedPart, given_)(
-                            "blocks", __builtin_offsetof(MixedPart, blocks_), 8, kSizeClassCount)
+                    LOAM_FIELD("unbacked_pages", MixedPart, unbacked_pages_)
+                        LOAM_FIELD("converted", MixedPart, totals_.converted)
+                            LOAM_FIELD("taken", MixedPart, totals_.taken)
+                                LOAM_FIELD("given", MixedPart, totals_.given)(
+                                    "blocks", __builtin_offsetof(MixedPart, blocks_), 8,
+                                    kSizeClassCount)
         .next;
   }
 

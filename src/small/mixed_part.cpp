@@ -91,7 +91,7 @@ void MixedPart::open(Span* span, void* tables, uint32_t absent) {
   span->set_list(kFullList);
   full_.push_front(span);
   ++spans_;
-  ++converted_;
+  ++totals_.converted;
   span_pages_ += span->page_count - count_bits(absent);
   free_granules_ += own_free_granules(span);
   unbacked_pages_ += count_bits(span->unbacked_pages);
@@ -129,7 +129,7 @@ bool MixedPart::convert(PageHeap& heap, Span* span, Pages* lent) {
                   SizeClass(kMixedClass));
   });
   blocks_[size_class] += used;
-  taken_ += used;  // their bin counts them as given
+  totals_.taken += used;  // their bin counts them as given
   if (lent != nullptr) *lent = lend_pages(heap, span);
   place(span, t.level());
   note_free(heap);
@@ -239,7 +239,7 @@ unsigned MixedPart::take_locked(PageHeap& pages, Refill& refill, From from) {
   if (got == 0) return 0;  // adding nothing would touch a page
   idle_.note(free_granules_);
   blocks_[size_class] += got;
-  taken_ += got;
+  totals_.taken += got;
   return got;
 }
 
@@ -317,7 +317,7 @@ unsigned MixedPart::give_locked(PageHeap& pages, void** pointers, Span** spans, 
     const unsigned level = LOAM_UNLIKELY(sealed) ? free_sealed(span, first)
                                                  : t.free_block(first, granules, level_of(span));
     --blocks_[size_class];
-    ++given_;
+    ++totals_.given;
     const unsigned free_here = span->free_slots + granules;
     span->free_slots = static_cast<uint16_t>(free_here);
     free_granules_ += granules;
@@ -512,9 +512,9 @@ void MixedPart::add_stats_locked(MixedStats* sum) const {
   sum->span_bytes += Pages(span_pages_).bytes();
   sum->free_bytes += free_granules_ << kGranuleShift;
   sum->unbacked_pages += unbacked_pages_;
-  sum->converted += converted_;
-  sum->taken += taken_;
-  sum->given += given_;
+  sum->converted += totals_.converted;
+  sum->taken += totals_.taken;
+  sum->given += totals_.given;
 }
 
 bool MixedPart::is_valid_locked() const {

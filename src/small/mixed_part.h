@@ -180,9 +180,11 @@ class alignas(128) MixedPart {
   // = there is nothing to do.
   uint8_t list_to_search_ = 0;
   Span* last_to_search_ = nullptr;
-  uint64_t converted_ = 0;
-  uint64_t taken_ = 0;
-  uint64_t given_ = 0;
+  struct {
+    uint64_t converted = 0;
+    uint64_t taken = 0;
+    uint64_t given = 0;
+  } totals_;  // as in MixedStats
   Crowding crowding_;
   size_t blocks_[kSizeClassCount] = {};
 };

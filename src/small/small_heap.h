@@ -209,10 +209,12 @@ class alignas(kPageBytes) SmallHeap {
   alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
   std::atomic<uint64_t> last_look_ms_{0};
   std::atomic<uint64_t> period_began_ms_{0};
-  std::atomic<unsigned> next_to_purge_{0};                // the class at which the last look ended
-  alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since the last search for donors
-  std::atomic<uint8_t> refused_class_{0};   // the class whose blocks no donor could hold then
-  std::atomic<unsigned> lends_skipped_{0};  // since the last search for lenders
+  std::atomic<unsigned> next_to_purge_{0};  // the class at which the last look ended
+  struct alignas(64) {
+    std::atomic<unsigned> growths_skipped{0};  // since the last search for donors
+    std::atomic<uint8_t> refused_class{0};     // the class whose blocks no donor could hold then
+    std::atomic<unsigned> lends_skipped{0};    // since the last search for lenders
+  } searches_;
   // Every refill and flush reads these; they are almost never written.
   alignas(64) PageHeap* other_pages_ = nullptr;
   std::atomic<bool> has_more_bins_{false};  // some class has several bins

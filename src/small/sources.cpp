@@ -245,8 +245,8 @@ SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
 bool SmallHeap::donate(unsigned size_class, unsigned home) {
   if (pure_) return false;
   // Smaller blocks may fit where larger ones did not.
-  const bool fits_more = size_class < refused_class_.load(std::memory_order_relaxed);
-  if (!fits_more && !is_time(growths_skipped_)) return false;
+  const bool fits_more = size_class < searches_.refused_class.load(std::memory_order_relaxed);
+  if (!fits_more && !is_time(searches_.growths_skipped)) return false;
   const Candidate donor = bin_with_most([&](const Bin& bin, unsigned c) {
     return c == size_class ? 0 : bin.donatable_bytes_hint(c);
   });
@@ -257,13 +257,13 @@ bool SmallHeap::donate(unsigned size_class, unsigned home) {
                                          kDonationBytes, home);
   }
   if (converted != 0) return true;
-  growths_skipped_.store(0, std::memory_order_relaxed);
-  refused_class_.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
+  searches_.growths_skipped.store(0, std::memory_order_relaxed);
+  searches_.refused_class.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
   return false;
 }
 
 void SmallHeap::take_donated(Refill& refill, bool refused) {
-  if (refused) growths_skipped_.store(kGrowthsBetweenSearches, std::memory_order_relaxed);
+  if (refused) searches_.growths_skipped.store(kGrowthsBetweenSearches, std::memory_order_relaxed);
   if (!donate(refill.size_class, refill.home)) return;
   // First the pages that the donor's spans gave the page heap, then the free ranges of the new
   // mixed spans. Both may be gone if other threads of the home were faster.
@@ -281,7 +281,7 @@ void SmallHeap::take_donated(Refill& refill, bool refused) {
 // page was given.
 bool SmallHeap::lend_pages(bool of_all, unsigned home) {
   if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
-  if (!is_time(lends_skipped_)) return false;
+  if (!is_time(searches_.lends_skipped)) return false;
   const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
     const bool may = Bin::may_lend(c) && (of_all || !MixedHeap::serves(c));
     return may ? bin.lendable_bytes_hint(c) : 0;
@@ -292,12 +292,12 @@ bool SmallHeap::lend_pages(bool of_all, unsigned home) {
     Lock lock(lender.bin->mutex());
     lent = lender.bin->lend_locked(pages(), mixed_, lender.size_class, kLentPages, home);
   }
-  if (lent == Pages(0)) lends_skipped_.store(0, std::memory_order_relaxed);
+  if (lent == Pages(0)) searches_.lends_skipped.store(0, std::memory_order_relaxed);
   return lent != Pages(0);
 }
 
 void SmallHeap::take_lent(Refill& refill, bool refused) {
-  if (refused) lends_skipped_.store(kGrowthsBetweenSearches, std::memory_order_relaxed);
+  if (refused) searches_.lends_skipped.store(kGrowthsBetweenSearches, std::memory_order_relaxed);
   const bool is_large = !MixedHeap::serves(refill.size_class);
   if (!lend_pages(is_large, refill.home)) return;
   // If mixed spans do not serve the class, a run that is shorter than a span becomes a short span.
