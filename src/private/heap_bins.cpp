@@ -87,14 +87,6 @@ HeapBin* PrivateHeap::make_bin(unsigned size_class) {
   return group == nullptr ? nullptr : &group->bins[size_class % HeapBins::kBins];
 }
 
-void PrivateHeap::place(HeapBin* bin, HeapRun* run) {
-  const uint8_t list = heap_list_of(run);
-  if (list == run->list) return;
-  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
-  run->list = list;
-  if (list != kNoHeapList) push_partial(bin->lists[list], run);
-}
-
 // Takes pages for a run of slots or pieces, all of which are free. Null with *why set.
 HeapRun* PrivateHeap::add_cut_run(RunUse use, unsigned size_class, Pages pages, size_t slot_bytes,
                                   unsigned slots, loam_status* why) {
@@ -140,7 +132,7 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
   add_run(run);
   ++bin->spans;
   bin->free_slots += info.slots;
-  place(bin, run);
+  move_to_list(bin->lists, run, heap_list_of(run));
   return run;
 }
 
@@ -196,7 +188,7 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
       }
       free_bits[word] = bits;
     }
-    place(bin, run);
+    move_to_list(bin->lists, run, heap_list_of(run));
   }
   if (got != wanted) memmove(out, next, got * sizeof(CacheSlot));
   bin->taken += got;
@@ -248,7 +240,7 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
     run->free_slots = static_cast<uint16_t>(run->free_slots + given);
     bin->free_slots += given;
     bin->given += given;
-    place(bin, run);
+    move_to_list(bin->lists, run, heap_list_of(run));
     if (LOAM_LIKELY(run->free_slots != run->slots)) continue;
     if (bin->kept_empty == nullptr) {
       bin->kept_empty = run;
@@ -261,10 +253,9 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
 void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
   LOAM_ASSERT(run->free_slots == run->slots);
   if (bin->kept_empty == run) bin->kept_empty = nullptr;
-  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
+  move_to_list(bin->lists, run, kNoHeapList);
   --bin->spans;
   bin->free_slots -= run->slots;
-  account_.unbacked_pages -= count_bits(run->span->unbacked_pages);
   release_run(run);
 }
 

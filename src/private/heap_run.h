@@ -148,19 +148,22 @@ inline constexpr uint8_t kNoHeapList = 0xff;
 /// HeapRun::list of a record whose span was cut anew; the span names its new record.
 inline constexpr uint8_t kReplacedRun = 0xfe;
 
-inline void push_partial(HeapRun*& head, HeapRun* run) {
+/// Moves the run to one of a bin's lists, to its front, or to none (kNoHeapList).
+inline void move_to_list(HeapRun** lists, HeapRun* run, uint8_t list) {
   using Link = ListLink<HeapRun, PartialRuns>;
-  run->Link::previous = nullptr;
-  run->Link::next = head;
-  if (head != nullptr) head->Link::previous = run;
-  head = run;
-}
-
-inline void remove_partial(HeapRun*& head, HeapRun* run) {
-  using Link = ListLink<HeapRun, PartialRuns>;
-  (run->Link::previous != nullptr ? run->Link::previous->Link::next : head) = run->Link::next;
-  if (run->Link::next != nullptr) run->Link::next->Link::previous = run->Link::previous;
-  run->Link::next = run->Link::previous = nullptr;
+  if (list == run->list) return;
+  if (run->list != kNoHeapList) {
+    HeapRun*& head = lists[run->list];
+    (run->Link::previous != nullptr ? run->Link::previous->Link::next : head) = run->Link::next;
+    if (run->Link::next != nullptr) run->Link::next->Link::previous = run->Link::previous;
+  }
+  run->Link::previous = run->Link::next = nullptr;
+  if (list != kNoHeapList) {
+    run->Link::next = lists[list];
+    if (lists[list] != nullptr) lists[list]->Link::previous = run;
+    lists[list] = run;
+  }
+  run->list = list;
 }
 
 [[nodiscard]] LOAM_INLINE unsigned load_state(const uint8_t* state, bool exact) {

@@ -1,6 +1,9 @@
 // Runs whose pieces serve blocks of all small classes. A heap makes them of its memory when it may
-// take no more. All under the heap's lock. heap_run.h describes the record. The first pages of a
-// heap (starter_pages.cpp) are such runs too.
+// take no more. All under the heap's lock. heap_run.h describes the record.
+//
+// The first pages of a heap, its starter pages, are such runs too, in pieces of 16 bytes: a heap of
+// a few KiB then takes a page or two, and not one page a class. A heap that becomes busy, or has
+// its share of them, goes on with spans of one class; existing blocks stay.
 //
 // A heap is full when a class has no free slot and the maximum has no room for a span of it. Then,
 // in this order (decision 68):
@@ -34,6 +37,15 @@ constexpr size_t kShareForRecords = 64;
 constexpr size_t kPiecesOfSlot = 8;
 constexpr size_t kPiecesOfSpan = 128;
 constexpr size_t kMostPiecesOfSpan = 2 * kPiecesOfSpan;
+
+// Larger blocks would leave holes too short for any block; a span of them is not much longer than
+// the block.
+constexpr size_t kLargestStarterBlock = 512;
+// A heap with this many mixed runs makes no more of these pages. Chosen: with more classes in use
+// than this, spans cost no more than the first-fit search here, which looks at four words.
+constexpr uint32_t kMostStarters = 4;
+// Blocks of one class before the heap's front end begins, as Windows counts them.
+constexpr uint64_t kBusyAfter = 18;
 
 uint8_t list_for(size_t longest) {
   if (longest == 0) return kNoHeapList;
@@ -131,18 +143,12 @@ void PrivateHeap::release_mixed(HeapRun* run) {
   --mixed_.runs;
   mixed_.pages -= run->span->page_count;
   place_mixed(run, 0);
-  account_.unbacked_pages -= count_bits(run->span->unbacked_pages);
   release_run(run);
 }
 
 void PrivateHeap::place_mixed(HeapRun* run, size_t longest) {
   run->longest = longest;
-  const uint8_t list = list_for(longest);
-  if (list == run->list) return;
-  HeapBin* bin = bin_of(0);
-  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
-  run->list = list;
-  if (list != kNoHeapList) push_partial(bin->lists[list], run);
+  move_to_list(bin_of(0)->lists, run, list_for(longest));
 }
 
 size_t PrivateHeap::longest_stretch(HeapRun* run) {
@@ -228,6 +234,25 @@ void PrivateHeap::give_to_mixed(HeapRun* run, void* block) {
   } else {
     release_mixed(run);
   }
+}
+
+// ---- starter pages ----------------------------------------------------------------------------
+
+void PrivateHeap::note_busy(const HeapBin* bin) {
+  if (LOAM_LIKELY(mode() != LOAM_MODE_STANDARD) || bin->taken < kBusyAfter) return;
+  mode_.store(LOAM_MODE_LOW_FRAGMENTATION, std::memory_order_relaxed);
+}
+
+bool PrivateHeap::take_from_starter(Request* request) {
+  const SizeClassInfo& info = kSizeClasses[request->size_class];
+  if (info.bytes > kLargestStarterBlock) return false;
+  HeapBin* bin = make_bin(request->size_class);
+  if (bin == nullptr || bin->spans != 0) return false;
+  if (mixed_.starter != nullptr && take_from_run(mixed_.starter, request)) return true;
+  HeapRun* const run = mixed_.runs >= kMostStarters ? nullptr : add_mixed(Pages(1), LOAM_ALIGNMENT);
+  if (run == nullptr) return false;
+  mixed_.starter = run;
+  return take_from_run(run, request);
 }
 
 // ---- a full heap -------------------------------------------------------------------------------
@@ -320,7 +345,7 @@ HeapRun* PrivateHeap::recut(HeapRun* old, size_t piece_bytes, const Request& req
   --bin->spans;
   bin->free_slots -= old->free_slots;
   bin->in_mixed += old->slots - old->free_slots;
-  remove_partial(bin->lists[old->list], old);
+  move_to_list(bin->lists, old, kNoHeapList);
   old->list = kReplacedRun;
 
   static_cast<ListLink<HeapRun>&>(cut) = {};

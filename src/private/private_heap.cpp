@@ -223,9 +223,8 @@ void PrivateHeap::release_run(HeapRun* run) {
   runs_.remove(run);
   const size_t record_bytes = run->record_bytes();
   if (run->span != nullptr) {
-    if (run->use == RunUse::kSpan) {
-      run->span->own(nullptr);
-    }
+    if (run->use == RunUse::kSpan) run->span->own(nullptr);
+    if (run->slots != 0) account_.unbacked_pages -= count_bits(run->span->unbacked_pages);
     if (run->use == RunUse::kMixed && run->former() != nullptr) {
       free_record(run->former(), run->former()->record_bytes());
     }
@@ -272,7 +271,7 @@ bool PrivateHeap::take_slot(HeapCache* cache, Request* request, loam_status* why
   request->block = slot.block;
   request->usable = kSizeClasses[size_class].bytes;
   // Under the lock, for a thread that validates the heap meanwhile.
-  if (canary()) guard(slot.block, request->bytes, request->usable);
+  if (canary()) write_canary(slot.block, request->bytes, request->usable);
   store_state(slot.state, exact(), live_state(exact(), request->bytes));
   note_busy(bin_of(size_class));
   return true;
@@ -297,7 +296,7 @@ bool PrivateHeap::allocate_small(Request* request, loam_status* why) {
     resume_caches();
     if (took) return true;
   }
-  if (served && canary()) guard(request->block, request->bytes, request->usable);
+  if (served && canary()) write_canary(request->block, request->bytes, request->usable);
   return served;
 }
 
@@ -325,7 +324,7 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
   void* block = grows ? huge_map.allocate(bytes, alignment, owner, &is_zero, canary_bytes(), true)
                       : allocate_large_block(bytes, alignment, owner, &is_zero, canary_bytes());
   if (block != nullptr && zero && !is_zero) memset(block, 0, pages);
-  if (block != nullptr && canary()) guard(block, bytes, pages);
+  if (block != nullptr && canary()) write_canary(block, bytes, pages);
   Use use(*this);
   account_.coming_bytes -= pages;
   if (block == nullptr) {
@@ -385,7 +384,7 @@ PrivateHeap::Found PrivateHeap::find(const void* block) const {
   if (found.status == LOAM_OK) {
     if (found.run->heap != this) {
       found.status = LOAM_WRONG_HEAP;
-    } else if (canary() && first_overrun(found, block) != found.usable) {
+    } else if (canary() && first_overwritten(block, found.bytes, found.usable) != found.usable) {
       found.status = LOAM_CORRUPT;
     }
   } else if (seems_live(block)) {

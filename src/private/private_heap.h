@@ -227,16 +227,17 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] HeapRun* add_cut_run(RunUse use, unsigned size_class, Pages pages,
                                      size_t slot_bytes, unsigned slots, loam_status* why);
   [[nodiscard]] HeapRun* add_span(HeapBin* bin, unsigned size_class, loam_status* why);
-  void place(HeapBin* bin, HeapRun* run);
   unsigned take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why);
   void note_backed(HeapRun* run, size_t slot, size_t count);
   void give(const CacheSlot* slots, unsigned count);
   void release_span(HeapBin* bin, HeapRun* run);
   void release_empty_spans();
-  // starter_pages.cpp
-  [[nodiscard]] bool take_from_starter(Request* request);
+  Pages purge_inside(HeapRun* run);
+  [[nodiscard]] bool bins_are_valid() const;
 
   // mixed_runs.cpp
+  void note_busy(const HeapBin* bin);
+  [[nodiscard]] bool take_from_starter(Request* request);
   struct Stretch;
   [[nodiscard]] static unsigned class_within(size_t bytes);
   [[nodiscard]] bool has_room(size_t pages, size_t record_bytes, bool of_span) const;
@@ -269,18 +270,12 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] size_t end_of(const Found& found) const {
     return canary() ? found.bytes : found.usable;
   }
-  void guard(void* block, size_t bytes, size_t usable) const;
-  [[nodiscard]] static size_t first_overrun(const Found& found, const void* block);
   void hold_back(const CacheSlot& slot, size_t bytes);
   void release_oldest();
   void release_all_held_back();
   [[nodiscard]] bool poison_is_intact() const;
   [[nodiscard]] size_t held_back() const;
   void count_held_back(uint32_t cached[kSizeClassCount]) const;
-
-  void note_busy(const HeapBin* bin);
-  Pages purge_inside(HeapRun* run);
-  [[nodiscard]] bool bins_are_valid() const;
 
   // private_cache.cpp
   [[nodiscard]] HeapCache* cache_for_thread();
