@@ -35,7 +35,7 @@ static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
 // class that it uses. An array that is never filled takes four cache lines instead of one.
 constexpr unsigned kFirstArray = 4 * magazine_policy::kInitialSlots;
 // An array that is too short becomes this many times as long, while its magazine doubles. So every
-// other growth stays in place.
+// other growth stays in place, and an array becomes longer as often as Tuning counts.
 constexpr unsigned kArrayGrowth = 4;
 // An array is freed this many collections after its idle class returned its blocks. A program that
 // goes through many sizes in turn comes back to each after a few (decision 34).

@@ -14,6 +14,7 @@
 
 #include <atomic>
 
+#include "cache/resizing.h"
 #include "os/mutex.h"
 #include "pages/huge_map.h"
 
@@ -32,10 +33,9 @@ class WalledBlocks {
   static constexpr size_t kMostHeld = kMostLive / 2;
   /// Most addresses that are held. Chosen: a ten-thousandth of a process's. 16 GiB
   static constexpr size_t kMostHeldBytes = size_t{1} << 34;
-  /// A wall of a large block is as long as an eighth of it, and at least this long: a wrong index
-  /// reaches that far. 64 KiB
+  /// A wall of a large block is at least this long: a wrong index reaches that far. 64 KiB. It is
+  /// also as long as the room into which realloc() lets a block grow by small steps.
   static constexpr size_t kLeastWall = size_t{64} << 10;
-  static constexpr size_t kWallShare = 8;
 
   struct Freed {
     uintptr_t begin;  ///< 0: no block
@@ -57,7 +57,7 @@ class WalledBlocks {
   [[nodiscard]] void* allocate(size_t bytes, size_t canary, size_t alignment, size_t wall,
                                bool right);
   [[nodiscard]] static size_t wall_for(size_t bytes) {
-    return bytes / kWallShare < kLeastWall ? kLeastWall : bytes / kWallShare;
+    return bytes / kSmallStepShare < kLeastWall ? kLeastWall : bytes / kSmallStepShare;
   }
 
   /// Makes the block longer into its wall, or shorter: the pages behind it become inaccessible.

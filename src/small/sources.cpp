@@ -32,9 +32,6 @@ constexpr unsigned kGrowthsBetweenSearches = 16;
 
 // About the pages that sparse spans lend at once.
 constexpr Pages kLentPages{128};
-// A search for a lender reads bins that a small program never touched. A smaller heap has little to
-// lend.
-constexpr size_t kLeastLendingHeap = size_t{2} << 20;
 
 // Whether it is time for another search. If not, the growth is counted.
 bool is_time(std::atomic<unsigned>& skipped) {
@@ -280,7 +277,9 @@ void SmallHeap::take_donated(Refill& refill, bool refused) {
 // that mixed spans do not serve, because donate() uses the free memory of the others. False if no
 // page was given.
 bool SmallHeap::lend_pages(bool of_all, unsigned home) {
-  if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
+  // The search reads bins that a small program never touched. A heap of one slab has little to
+  // lend.
+  if (!may_be_partial() || pages().used_bytes_hint() < kSlabBytes) return false;
   if (!is_time(searches_.lends_skipped)) return false;
   const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
     const bool may = Bin::may_lend(c) && (of_all || !MixedHeap::serves(c));
