@@ -24,8 +24,6 @@ using bin_lists::scaled_list;
 // Chosen: a span has few large slots, so a class of large slots has more of them free when its
 // blocks come and go at random (decision 43).
 constexpr size_t donor_share(const SizeClassInfo& info) { return info.bytes > kFineLimit ? 3 : 4; }
-// The most spans at which one donation looks.
-constexpr unsigned kDonorScan = 64;
 
 }  // namespace
 
@@ -539,7 +537,7 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
     // Emptiest spans first, because a conversion costs the same whatever it brings. Spans that do
     // not fit go to the end of their list, so that the next search visits others.
     for (Span* last = lists_[list].back();
-         last != nullptr && gained < wanted_bytes && looked_at < kDonorScan;) {
+         last != nullptr && gained < wanted_bytes && looked_at < kSpansVisited;) {
       Span* span = lists_[list].front();
       const bool was_last = span == last;
       ++looked_at;

@@ -106,7 +106,7 @@ Pages Bin::lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, P
     // Emptiest spans first. A span without idle pages goes to the end of its list, so that the next
     // search visits others.
     for (Span* last = lists_[list].back();
-         last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
+         last != nullptr && lent < wanted && looked_at < kSpansVisited; ++looked_at) {
       Span* const span = lists_[list].front();
       const bool was_last = span == last;
       Pages here;

@@ -463,7 +463,7 @@ Pages MixedPart::lend_locked(PageHeap& pages, Pages wanted) {
   // The emptiest spans first.
   for (unsigned list = kLists; list-- != kPageList;) {
     for (const Span* last = lists_[list].back();
-         last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
+         last != nullptr && lent < wanted && looked_at < kSpansVisited; ++looked_at) {
       const bool was_last = lists_[list].front() == last;
       lent += lend_front(pages, list);
       if (was_last) break;
