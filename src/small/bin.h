@@ -61,14 +61,9 @@ class Bin {
                  ///< (partial_span.h)
     kAnywhere,   ///< and runs that are not backed yet
   };
-  /// The heap that owns the bin's spans, and how the map names them.
-  struct Owner {
-    uint8_t heap;
-    bool is_mapped;  ///< under the class's number; else under kNoClass
-  };
   /// Adds slots of the fullest spans to the refill, the lowest address on top of the others.
   /// Returns how many: none when the system refuses memory, or when `from` has no memory to offer.
-  unsigned take_locked(PageHeap& pages, Owner owner, Refill& refill, From from = From::kAnywhere);
+  unsigned take_locked(PageHeap& pages, Refill& refill, From from = From::kAnywhere);
 
   /// Takes slots back. A slot that is already free is a misuse. So is a pointer into a slot's
   /// middle, to another class or to no block. A misuse is reported, and the pointer is dropped.
@@ -187,10 +182,10 @@ class Bin {
   void move(Giving& giving, Span** spans, unsigned count);
   void give_other(Giving& giving, void* const* pointer, Span* span);
   [[nodiscard]] bool give_partial(Giving& giving, void* pointer, Span* span);
-  [[nodiscard]] Span* add_span(PageHeap& pages, Owner owner, Refill& refill, From from);
-  [[nodiscard]] bool take_whole_spans(PageHeap& pages, Owner owner, Refill& refill, From from);
+  [[nodiscard]] Span* add_span(PageHeap& pages, Refill& refill, From from);
+  [[nodiscard]] bool take_whole_spans(PageHeap& pages, Refill& refill, From from);
   void take_slots_of(Span* span, Refill& refill);
-  [[nodiscard]] PageHeap::SpanShape shape_of_spans(unsigned size_class, Owner owner) const;
+  [[nodiscard]] PageHeap::SpanShape shape_of_spans(unsigned size_class) const;
   [[nodiscard]] Span* allocate_short(PageHeap& pages, PageHeap::SpanShape shape);
   [[nodiscard]] bool make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info,
                                 unsigned home, Pages* lent);

@@ -81,16 +81,16 @@ Span* Bin::allocate_short(PageHeap& pages, PageHeap::SpanShape shape) {
   return nullptr;
 }
 
-LOAM_INLINE PageHeap::SpanShape Bin::shape_of_spans(unsigned size_class, Owner owner) const {
-  return {Pages(class_info(size_class).pages), SizeClass(size_class),
-          owner.is_mapped ? SizeClass(size_class) : kNoClass, SpanOwner(owner.heap, number_)};
+LOAM_INLINE PageHeap::SpanShape Bin::shape_of_spans(unsigned size_class) const {
+  return {Pages(class_info(size_class).pages), SizeClass(size_class), SizeClass(size_class),
+          SpanOwner(kDefaultHeap, number_)};
 }
 
 // Takes all slots of spans that the refill empties at once. False if there is no such span.
-LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Owner owner, Refill& refill, From from) {
+LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Refill& refill, From from) {
   const SizeClassInfo& info = class_info(refill.size_class);
   const PageHeap::Run run = pages.allocate_spans(
-      refill.missing() / info.slots, shape_of_spans(refill.size_class, owner), source_of(from));
+      refill.missing() / info.slots, shape_of_spans(refill.size_class), source_of(from));
   if (run.span == nullptr) return false;
   refill.fresh += Pages(run.fresh);
   void** next = refill.next;
@@ -109,9 +109,9 @@ LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Owner owner, Refill& ref
 }
 
 // Gets a span from the page heap; all its slots are free. Null if there is none.
-Span* Bin::add_span(PageHeap& pages, Owner owner, Refill& refill, From from) {
+Span* Bin::add_span(PageHeap& pages, Refill& refill, From from) {
   const SizeClassInfo& info = class_info(refill.size_class);
-  const PageHeap::SpanShape shape = shape_of_spans(refill.size_class, owner);
+  const PageHeap::SpanShape shape = shape_of_spans(refill.size_class);
   const PageHeap::Run run =
       pages.allocate_spans(1, shape, source_of(from), PageHeap::Use::kBySlots);
   Span* span = run.span;
@@ -169,7 +169,7 @@ LOAM_INLINE void Bin::take_slots_of(Span* span, Refill& refill) {
   refill.next = next;
 }
 
-unsigned Bin::take_locked(PageHeap& pages, Owner owner, Refill& refill, From from) {
+unsigned Bin::take_locked(PageHeap& pages, Refill& refill, From from) {
   const unsigned slots = class_info(refill.size_class).slots;
   void** const before = refill.next;
   while (refill.next != refill.out) {
@@ -183,10 +183,10 @@ unsigned Bin::take_locked(PageHeap& pages, Owner owner, Refill& refill, From fro
       if (refill.missing() < slots) {
         if (refill.got() >= refill.enough) break;
       } else if (LOAM_LIKELY(!random_slots && from != From::kShortRuns)) {
-        if (!take_whole_spans(pages, owner, refill, from)) break;
+        if (!take_whole_spans(pages, refill, from)) break;
         continue;
       }
-      span = add_span(pages, owner, refill, from);
+      span = add_span(pages, refill, from);
       if (span == nullptr) break;
     }
     take_slots_of(span, refill);

@@ -299,7 +299,7 @@ bool SmallHeap::is_valid() {
       Lock lock(bin.mutex());
       valid = valid && bin.is_valid_locked(c);
     });
-    valid = valid && (unmapped_ || bins_[c].stash().is_valid(c));
+    valid = valid && bins_[c].stash().is_valid(c);
   });
   return valid && mixed_.is_valid();
 }

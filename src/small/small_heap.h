@@ -24,10 +24,8 @@ class alignas(kPageBytes) SmallHeap {
  public:
   /// The default heap, all zero.
   constexpr SmallHeap() = default;
-  /// Uses a page heap of its own, for tests. `mapped`: class_at() knows the blocks, so their free
-  /// takes the fast path.
-  constexpr SmallHeap(PageHeap& pages, uint8_t heap, bool mapped)
-      : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
+  /// Uses a page heap of its own, for tests.
+  explicit constexpr SmallHeap(PageHeap& pages) : mixed_(pages), other_pages_(&pages) {}
 
   /// Fills a refill from the sources of its class, in their order (sources.h). Returns the number
   /// of blocks at the beginning of its places: at least one, or 0 when the system refuses memory. A
@@ -129,7 +127,6 @@ class alignas(kPageBytes) SmallHeap {
   [[nodiscard]] PageHeap& pages() {
     return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_;
   }
-  [[nodiscard]] uint8_t heap() const { return heap_; }
 
   /// Around fork(): every bin's lock, in class order.
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
@@ -138,7 +135,6 @@ class alignas(kPageBytes) SmallHeap {
 
  private:
   friend struct CounterFields;
-  [[nodiscard]] Bin::Owner owner() const { return {heap_, !unmapped_}; }
 
   /// pre: bin < bins_in_use(size_class)
   [[nodiscard]] Bin& bin_at(unsigned size_class, unsigned bin) {
@@ -219,8 +215,6 @@ class alignas(kPageBytes) SmallHeap {
   alignas(64) PageHeap* other_pages_ = nullptr;
   std::atomic<bool> has_more_bins_{false};  // some class has several bins
   bool pure_ = false;
-  uint8_t heap_ = 0;
-  bool unmapped_ = false;
   std::atomic<uint8_t> doublings_[kMagazineCount] = {};
   Bin bins_[kMagazineCount];  // the bin of kMixedClass is never used
   // Last, because these are never touched if threads do not contend. The bins of a class are side

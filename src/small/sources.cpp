@@ -69,8 +69,7 @@ unsigned SmallHeap::take(Refill& refill) {
     }
   }
   // A refill of blocks up to 8 KiB takes whatever the first source with blocks has.
-  const bool needs_enough = unmapped_ || !MixedHeap::serves(refill.size_class);
-  return take_in_order(refill, needs_enough, unmapped_);
+  return take_in_order(refill, !MixedHeap::serves(refill.size_class), false);
 }
 
 unsigned SmallHeap::take_slots(Refill&& refill) { return take_in_order(refill, true, true); }
@@ -143,7 +142,7 @@ LOAM_NOINLINE unsigned SmallHeap::take_from_bin(Refill& refill, Bin::From from) 
   unsigned got;
   bool is_crowded;
   in_drained(bin, refill.size_class, [&] {
-    got = bin.take_locked(pages(), owner(), refill, from);
+    got = bin.take_locked(pages(), refill, from);
     is_crowded = bin.is_crowded_locked();
   });
   if (LOAM_UNLIKELY(is_crowded)) use_more_bins(refill.size_class);
@@ -190,7 +189,7 @@ void SmallHeap::take_from_other_bins(Refill& refill) {
       if (here == 0) return;
       // Not more than the bin has, so it asks for no page.
       Refill part = refill.part(here);
-      got = bin.take_locked(pages(), owner(), part, Bin::From::kBacked);
+      got = bin.take_locked(pages(), part, Bin::From::kBacked);
       refill.next = part.next;
     });
     if (got != 0) return ask_for_lines(refill.size_class, refill.next, got);

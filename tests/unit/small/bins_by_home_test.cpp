@@ -78,7 +78,7 @@ class BinsByHome : public testing::Test {
   }
 
   std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
-  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages);
 };
 
 TEST_F(BinsByHome, MoreAreUsedUpToAllThatThereAre) {
