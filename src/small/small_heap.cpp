@@ -105,10 +105,10 @@ void SmallHeap::empty_stash(unsigned size_class, bool all) {
 
 void SmallHeap::tick() {
   const uint64_t now = os::now_coarse_ms();
-  uint64_t last = last_look_ms_.load(std::memory_order_relaxed);
+  uint64_t last = looks_.last_ms.load(std::memory_order_relaxed);
   if (LOAM_LIKELY(now - last < kLookMs)) return;
   // relaxed: any one of the calling threads does the look
-  if (!last_look_ms_.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
+  if (!looks_.last_ms.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
   for (unsigned c = 1; c < split_classes.end() && stash_room_.held() != 0; ++c) {
     if (bins_[c].stash().blocks() != 0) empty_stash(c, false);
   }
@@ -116,13 +116,13 @@ void SmallHeap::tick() {
 }
 
 void SmallHeap::purge_unwanted(uint64_t now_ms) {
-  uint64_t began = period_began_ms_.load(std::memory_order_relaxed);
+  uint64_t began = looks_.period_began_ms.load(std::memory_order_relaxed);
   const bool period_ends =
       now_ms - began >= IdleSlots::kPeriodMs &&
-      period_began_ms_.compare_exchange_strong(began, now_ms, std::memory_order_relaxed);
+      looks_.period_began_ms.compare_exchange_strong(began, now_ms, std::memory_order_relaxed);
   // Cleared before the look, because a bin that begins to wait during the look sets it again.
   pages().note_spans_wait(false);
-  const unsigned first = next_to_purge_.load(std::memory_order_relaxed);
+  const unsigned first = looks_.next_to_purge.load(std::memory_order_relaxed);
   bool some_wait = false;
   unsigned looks = kLooksATick;
   const unsigned classes = split_classes.end();
@@ -139,7 +139,7 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
         bin.mutex().unlock();
       }
       while (looks >= kLooksALock && bin.mutex().try_lock()) {
-        next_to_purge_.store(c, std::memory_order_relaxed);
+        looks_.next_to_purge.store(c, std::memory_order_relaxed);
         const unsigned left = bin.purge_unwanted_locked(pages(), c, kLooksALock);
         bin.mutex().unlock();
         looks -= kLooksALock - left;

@@ -203,9 +203,11 @@ class alignas(kPageBytes) SmallHeap {
   [[maybe_unused]] char unused_[kPageBytes - MixedHeap::kPartsBytes % kPageBytes] = {};
   MixedHeap mixed_;
   alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
-  std::atomic<uint64_t> last_look_ms_{0};
-  std::atomic<uint64_t> period_began_ms_{0};
-  std::atomic<unsigned> next_to_purge_{0};  // the class at which the last look ended
+  struct {
+    std::atomic<uint64_t> last_ms{0};
+    std::atomic<uint64_t> period_began_ms{0};
+    std::atomic<unsigned> next_to_purge{0};  // the class at which the last one ended
+  } looks_;
   struct alignas(64) {
     std::atomic<unsigned> growths_skipped{0};  // since the last search for donors
     std::atomic<uint8_t> refused_class{0};     // the class whose blocks no donor could hold then
