@@ -387,20 +387,20 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
   give_some_locked(giving, pointers, count);
 }
 
+// Gives scattered pointers, up to the next ones that are near each other, and then these. The
+// records of scattered pointers are all looked up first, so that the cache misses overlap. Near
+// pointers are searched for only now and then. Free slots are counted before anything else: a child
+// that is forked in the middle then counts more than there are, and never fewer than will be taken
+// from it.
 void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count) {
   const ptrdiff_t bytes = giving.info.bytes;
   const unsigned slots = giving.info.slots;
   void* const* const end = pointers + count;
-  // Counted first. A child that is forked in the middle then counts more free slots than there are,
-  // and never fewer than will be taken from it.
   counts_.free_slots += count;
   totals_.given += count;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   SpanFinder spans;
   while (pointers != end) {
-    // First the scattered pointers, up to the next ones that are near each other. All their records
-    // are looked up first, so that the cache misses overlap. Near pointers are searched for only
-    // now and then.
     constexpr unsigned kPiece = 64, kStride = 8;
     static_assert(kPiece % kStride == 0, "strides fill a piece");
     Span* found[kPiece + 1];
