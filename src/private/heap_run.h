@@ -149,21 +149,19 @@ inline constexpr uint8_t kNoHeapList = 0xff;
 inline constexpr uint8_t kReplacedRun = 0xfe;
 
 /// Moves the run to one of a bin's lists, to its front, or to none (kNoHeapList).
-inline void move_to_list(HeapRun** lists, HeapRun* run, uint8_t list) {
-  using Link = ListLink<HeapRun, PartialRuns>;
+LOAM_INLINE void move_to_list(HeapRun** lists, HeapRun* run, uint8_t list) {
+  auto& link = static_cast<ListLink<HeapRun, PartialRuns>&>(*run);
   if (list == run->list) return;
   if (run->list != kNoHeapList) {
-    HeapRun*& head = lists[run->list];
-    (run->Link::previous != nullptr ? run->Link::previous->Link::next : head) = run->Link::next;
-    if (run->Link::next != nullptr) run->Link::next->Link::previous = run->Link::previous;
-  }
-  run->Link::previous = run->Link::next = nullptr;
-  if (list != kNoHeapList) {
-    run->Link::next = lists[list];
-    if (lists[list] != nullptr) lists[list]->Link::previous = run;
-    lists[list] = run;
+    (link.previous != nullptr ? link.previous->ListLink<HeapRun, PartialRuns>::next
+                              : lists[run->list]) = link.next;
+    if (link.next != nullptr) link.next->ListLink<HeapRun, PartialRuns>::previous = link.previous;
   }
   run->list = list;
+  link = {list == kNoHeapList ? nullptr : lists[list], nullptr};
+  if (list == kNoHeapList) return;
+  if (link.next != nullptr) link.next->ListLink<HeapRun, PartialRuns>::previous = run;
+  lists[list] = run;
 }
 
 [[nodiscard]] LOAM_INLINE unsigned load_state(const uint8_t* state, bool exact) {
