@@ -38,9 +38,10 @@ LOAM_COLD loam_status refuse(loam_status why) {
   return why;
 }
 
-LOAM_COLD void* refuse_block(loam_status why) {
+template <class T>
+LOAM_COLD T refuse(loam_status why, T result) {
   remember(why);
-  return nullptr;
+  return result;
 }
 
 LOAM_INLINE loam_status answer(loam_status status) {
@@ -67,7 +68,7 @@ bool may_try_again(loam_status why, loam_heap* heap, size_t bytes) {
 }
 
 LOAM_NOINLINE void* allocate(loam_heap* heap, size_t bytes, size_t alignment, bool zero) {
-  if (!is_power_of_two(alignment)) return refuse_block(LOAM_INVALID_ARGUMENT);
+  if (!is_power_of_two(alignment)) return refuse(LOAM_INVALID_ARGUMENT, nullptr);
   if (alignment == LOAM_ALIGNMENT) {
     void* block = PrivateHeap::pop_special(private_heap(heap), bytes);
     if (block != nullptr)
@@ -83,11 +84,11 @@ LOAM_NOINLINE void* allocate(loam_heap* heap, size_t bytes, size_t alignment, bo
     }
     if (block != nullptr) return block;
   } while (may_try_again(why, heap, bytes));
-  return refuse_block(why);
+  return refuse(why, nullptr);
 }
 
 void* reallocate(loam_heap* heap, void* block, size_t alignment, size_t bytes, bool zero) {
-  if (!is_power_of_two(alignment)) return refuse_block(LOAM_INVALID_ARGUMENT);
+  if (!is_power_of_two(alignment)) return refuse(LOAM_INVALID_ARGUMENT, nullptr);
   loam_status why = LOAM_INVALID_HEAP;
   do {
     void* moved = nullptr;
@@ -154,40 +155,25 @@ constexpr unsigned kKnownFlags = LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZE
 extern "C" {
 
 LOAM_EXPORT const char* loam_status_text(int status) LOAM_NOEXCEPT {
-  switch (status) {
-    case LOAM_OK:
-      return "no error";
-    case LOAM_OUT_OF_MEMORY:
-      return "out of memory";
-    case LOAM_LIMIT_REACHED:
-      return "the heap's maximum is reached";
-    case LOAM_INVALID_ARGUMENT:
-      return "invalid argument";
-    case LOAM_INVALID_HEAP:
-      return "not a heap, or a heap that was destroyed";
-    case LOAM_INVALID_BLOCK:
-      return "not a live block";
-    case LOAM_WRONG_HEAP:
-      return "a block of another heap";
-    case LOAM_NOT_IN_PLACE:
-      return "the block would have to move";
-    case LOAM_NOT_SUPPORTED:
-      return "this heap does not support the call";
-    case LOAM_ONE_WAY:
-      return "the setting cannot be taken back";
-    case LOAM_BUSY:
-      return "another thread holds the heap's lock";
-    case LOAM_NOT_OWNER:
-      return "this thread does not hold the heap's lock";
-    case LOAM_NO_MORE:
-      return "the walk is at its end";
-    case LOAM_CHANGED:
-      return "the heap changed under the walk";
-    case LOAM_CORRUPT:
-      return "the heap's records contradict each other, or a block was overrun";
-    default:
-      return "unknown status";
-  }
+  // In one array, because an array of pointers would be relocated at the start.
+  static constexpr char kTexts[][65] = {
+      "no error",
+      "out of memory",
+      "the heap's maximum is reached",
+      "invalid argument",
+      "not a heap, or a heap that was destroyed",
+      "not a live block",
+      "a block of another heap",
+      "the block would have to move",
+      "this heap does not support the call",
+      "the setting cannot be taken back",
+      "another thread holds the heap's lock",
+      "this thread does not hold the heap's lock",
+      "the walk is at its end",
+      "the heap changed under the walk",
+      "the heap's records contradict each other, or a block was overrun"};
+  static_assert(sizeof kTexts / sizeof *kTexts == LOAM_CORRUPT + 1);
+  return status >= LOAM_OK && status <= LOAM_CORRUPT ? kTexts[status] : "unknown status";
 }
 
 LOAM_EXPORT loam_status loam_last_status() LOAM_NOEXCEPT {
@@ -201,22 +187,17 @@ LOAM_EXPORT loam_heap* loam_heap_create(const loam_heap_options* options) LOAM_N
   if (options != nullptr) {
     // A caller with a later header may pass a longer struct, if the rest is zero.
     constexpr size_t kLargestOptions = 4096;
-    if (options->size < sizeof wanted || options->size > kLargestOptions) {
-      refuse(LOAM_INVALID_ARGUMENT);
-      return nullptr;
-    }
+    if (options->size < sizeof wanted || options->size > kLargestOptions)
+      return refuse(LOAM_INVALID_ARGUMENT, nullptr);
     const char* raw = reinterpret_cast<const char*>(options);
     for (size_t i = sizeof wanted; i < options->size; ++i) {
       if (raw[i] == 0) continue;
-      refuse(LOAM_INVALID_ARGUMENT);
-      return nullptr;
+      return refuse(LOAM_INVALID_ARGUMENT, nullptr);
     }
     wanted = *options;
   }
-  if ((wanted.flags & ~kKnownFlags) != 0 || wanted.reserved != 0) {
-    refuse(LOAM_INVALID_ARGUMENT);
-    return nullptr;
-  }
+  if ((wanted.flags & ~kKnownFlags) != 0 || wanted.reserved != 0)
+    return refuse(LOAM_INVALID_ARGUMENT, nullptr);
   loam_status why = LOAM_OK;
   PrivateHeap* heap = heap_registry.create(wanted, &why);
   if (heap == nullptr) refuse(why);
@@ -244,22 +225,19 @@ LOAM_EXPORT size_t loam_heaps(loam_heap** heaps, size_t capacity) LOAM_NOEXCEPT 
 LOAM_EXPORT const char* loam_heap_name(loam_heap* heap) LOAM_NOEXCEPT {
   if (is_default(heap)) return "default";
   if (is_private(heap)) return private_heap(heap)->name();
-  refuse(LOAM_INVALID_HEAP);
-  return nullptr;
+  return refuse(LOAM_INVALID_HEAP, nullptr);
 }
 
 LOAM_EXPORT unsigned loam_heap_flags(loam_heap* heap) LOAM_NOEXCEPT {
   if (is_default(heap)) return 0;
   if (is_private(heap)) return private_heap(heap)->flags();
-  refuse(LOAM_INVALID_HEAP);
-  return 0;
+  return refuse(LOAM_INVALID_HEAP, 0);
 }
 
 LOAM_EXPORT loam_heap* loam_heap_of(const void* block) LOAM_NOEXCEPT {
   if (PrivateHeap* heap = PrivateHeap::heap_of(block)) return handle_of(heap);
   if (seems_live(block)) return default_heap_handle();
-  refuse(LOAM_INVALID_BLOCK);
-  return nullptr;
+  return refuse(LOAM_INVALID_BLOCK, nullptr);
 }
 
 // ---- blocks -----------------------------------------------------------------------------------
@@ -322,17 +300,13 @@ LOAM_EXPORT loam_status loam_free_sized(loam_heap* heap, void* block, size_t byt
 LOAM_EXPORT size_t loam_size(loam_heap* heap, const void* block) LOAM_NOEXCEPT {
   size_t bytes = 0, usable = 0;
   const loam_status status = look(heap, block, &bytes, &usable);
-  if (status == LOAM_OK) return bytes;
-  refuse(status);
-  return SIZE_MAX;
+  return status == LOAM_OK ? bytes : refuse(status, SIZE_MAX);
 }
 
 LOAM_EXPORT size_t loam_usable_size(loam_heap* heap, const void* block) LOAM_NOEXCEPT {
   size_t bytes = 0, usable = 0;
   const loam_status status = look(heap, block, &bytes, &usable);
-  if (status == LOAM_OK) return usable;
-  refuse(status);
-  return SIZE_MAX;
+  return status == LOAM_OK ? usable : refuse(status, SIZE_MAX);
 }
 
 LOAM_EXPORT loam_status loam_validate(loam_heap* heap, const void* block) LOAM_NOEXCEPT {
@@ -400,10 +374,7 @@ LOAM_EXPORT size_t loam_compact(loam_heap* heap, size_t* released) LOAM_NOEXCEPT
   size_t largest = 0;
   Pages inside;
   if (!is_default(heap)) {
-    if (!is_private(heap)) {
-      refuse(LOAM_INVALID_HEAP);
-      return 0;
-    }
+    if (!is_private(heap)) return refuse(LOAM_INVALID_HEAP, 0);
     inside = private_heap(heap)->compact(&largest);
   }
   const heap::CompactResult result = is_default(heap) ? heap::compact() : heap::purge_free_pages();
@@ -445,8 +416,7 @@ LOAM_EXPORT loam_status loam_set_mode(loam_heap* heap, int mode) LOAM_NOEXCEPT {
 LOAM_EXPORT int loam_get_mode(loam_heap* heap) LOAM_NOEXCEPT {
   if (is_default(heap)) return LOAM_MODE_LOW_FRAGMENTATION;
   if (is_private(heap)) return private_heap(heap)->mode();
-  refuse(LOAM_INVALID_HEAP);
-  return -1;
+  return refuse(LOAM_INVALID_HEAP, -1);
 }
 
 LOAM_EXPORT loam_status loam_set_small_threshold(loam_heap* heap, size_t bytes) LOAM_NOEXCEPT {
@@ -460,8 +430,7 @@ LOAM_EXPORT loam_status loam_set_small_threshold(loam_heap* heap, size_t bytes) 
 LOAM_EXPORT size_t loam_get_small_threshold(loam_heap* heap) LOAM_NOEXCEPT {
   if (is_default(heap)) return kLargestSmall;
   if (is_private(heap)) return private_heap(heap)->small_threshold();
-  refuse(LOAM_INVALID_HEAP);
-  return SIZE_MAX;
+  return refuse(LOAM_INVALID_HEAP, SIZE_MAX);
 }
 
 LOAM_EXPORT int loam_get_corruption_policy() LOAM_NOEXCEPT {

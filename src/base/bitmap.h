@@ -16,11 +16,13 @@ struct BitSearch {
   static constexpr unsigned kWords = N / 64;
 
   /// The first set bit at or after `from`, or N.
-  [[nodiscard]] LOAM_INLINE unsigned find_set(unsigned from) const { return find(from, 0); }
+  [[nodiscard]] LOAM_INLINE unsigned find_set(unsigned from) const {
+    return find_bit(from, kWords, [this](unsigned w) { return word(w); });
+  }
 
   /// The first clear bit at or after `from`, or N.
   [[nodiscard]] LOAM_INLINE unsigned find_clear(unsigned from) const {
-    return find(from, ~uint64_t{0});
+    return find_bit(from, kWords, [this](unsigned w) { return ~word(w); });
   }
 
   /// Where the run of set bits that ends at `from` (exclusive) begins: one past the last clear bit
@@ -49,18 +51,6 @@ struct BitSearch {
 
  private:
   LOAM_INLINE uint64_t word(unsigned w) const { return static_cast<const Bits*>(this)->word(w); }
-
-  // The first bit that is set after `flip` has flipped all bits.
-  LOAM_INLINE unsigned find(unsigned from, uint64_t flip) const {
-    if (from >= N) return N;
-    unsigned w = from >> 6;
-    uint64_t bits = (word(w) ^ flip) & (~uint64_t{0} << (from & 63));
-    while (bits == 0) {
-      if (++w == kWords) return N;
-      bits = word(w) ^ flip;
-    }
-    return w * 64 + lowest_bit(bits);
-  }
 };
 
 template <unsigned N>
@@ -74,25 +64,11 @@ struct Bitmap : BitSearch<N, Bitmap<N>> {
   void set(unsigned i) { words[i >> 6] |= uint64_t{1} << (i & 63); }
   void clear(unsigned i) { words[i >> 6] &= ~(uint64_t{1} << (i & 63)); }
 
-  /// Applies `op(word, mask)` to each word that the range [first, first + count) touches.
-  template <class Op>
-  LOAM_INLINE void over_range(unsigned first, unsigned count, Op op) {
-    unsigned w = first >> 6;
-    unsigned bit = first & 63;
-    while (count != 0) {
-      const unsigned here = count < 64 - bit ? count : 64 - bit;
-      op(words[w], bit_range(bit, here));
-      count -= here;
-      bit = 0;
-      ++w;
-    }
-  }
-
   void set_range(unsigned first, unsigned count) {
-    over_range(first, count, [](uint64_t& word, uint64_t mask) { word |= mask; });
+    over_words(first, count, [this](unsigned w, uint64_t mask) { words[w] |= mask; });
   }
   void clear_range(unsigned first, unsigned count) {
-    over_range(first, count, [](uint64_t& word, uint64_t mask) { word &= ~mask; });
+    over_words(first, count, [this](unsigned w, uint64_t mask) { words[w] &= ~mask; });
   }
   /// The bits of [first, first + count), the first one lowest. pre: 1 <= count <= 32
   [[nodiscard]] uint32_t bits_at(unsigned first, unsigned count) const {
@@ -104,8 +80,8 @@ struct Bitmap : BitSearch<N, Bitmap<N>> {
 
   [[nodiscard]] unsigned count_range(unsigned first, unsigned count) const {
     unsigned total = 0;
-    const_cast<Bitmap*>(this)->over_range(
-        first, count, [&](uint64_t& word, uint64_t mask) { total += count_bits(word & mask); });
+    over_words(first, count,
+               [&](unsigned w, uint64_t mask) { total += count_bits(words[w] & mask); });
     return total;
   }
 

@@ -37,6 +37,37 @@ namespace loam {
   return (~uint64_t{0} >> (64 - count)) << first;
 }
 
+/// The first set bit at or after `from` of the words that word(w) gives; 64 * words if there is
+/// none.
+template <class Word>
+[[nodiscard]] LOAM_INLINE unsigned find_bit(unsigned from, unsigned words, Word word) {
+  unsigned w = from >> 6;
+  if (w >= words) return words * 64;
+  uint64_t bits = word(w) & (~uint64_t{0} << (from & 63));
+  while (bits == 0) {
+    if (++w == words) return words * 64;
+    bits = word(w);
+  }
+  return w * 64 + lowest_bit(bits);
+}
+
+/// Calls op(w, mask) for each word w in which bits of [first, first + count) lie; `mask` has these.
+template <class Op>
+LOAM_INLINE void over_words(unsigned first, unsigned count, Op op) {
+  for (unsigned w = first >> 6, bit = first & 63; count != 0; ++w, bit = 0) {
+    const unsigned here = count < 64 - bit ? count : 64 - bit;
+    op(w, bit_range(bit, here));
+    count -= here;
+  }
+}
+
+/// Whether all bits of [first, first + count) are set.
+[[nodiscard]] inline bool all_bits(const uint64_t* words, unsigned first, unsigned count) {
+  bool all = true;
+  over_words(first, count, [&](unsigned w, uint64_t mask) { all &= (words[w] & mask) == mask; });
+  return all;
+}
+
 /// Calls visit(first, length, bits) for each maximal run of set bits, lowest first; `bits` is the
 /// run's mask.
 template <class Visit>

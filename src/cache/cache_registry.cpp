@@ -23,7 +23,7 @@ static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece,
 // end use the same one.
 unsigned CacheRegistry::emptiest_home() const {
   unsigned best = 0;
-  for (unsigned home = 1; home < MixedHeap::kShards; ++home) {
+  for (unsigned home = 1; home < MixedHeap::kHomes; ++home) {
     if (at_home_[home] < at_home_[best]) best = home;
   }
   return best;

@@ -91,7 +91,7 @@ class CacheRegistry {
   ThreadCache* spare_ = nullptr;  // linked through next
   size_t threads_ = 0;
   bool fast_paths_are_closed_ = false;
-  uint32_t at_home_[MixedHeap::kShards] = {};  // threads, by their home
+  uint32_t at_home_[MixedHeap::kHomes] = {};  // threads, by their home
   uint64_t ended_refills_ = 0;
   uint64_t ended_flushes_ = 0;
   uint64_t ended_pushed_ = 0;

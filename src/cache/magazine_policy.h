@@ -14,9 +14,8 @@ namespace loam::magazine_policy {
 // Chosen: 8 pointers cost little in a class that is used once; in a busy class they double within a
 // few misses.
 inline constexpr unsigned kInitialSlots = 8;
-// Chosen: 4 KiB of blocks, but at least two and at most eight blocks. Never more than
-// max_capacity().
-inline constexpr size_t kInitialBytes = 4096;
+// A page of blocks, but at least two and at most eight blocks. Never more than max_capacity().
+inline constexpr size_t kInitialBytes = kPageBytes;
 // A class's magazine holds at most this many bytes of blocks, but always up to kFewSlots blocks.
 inline constexpr size_t kClassBytes = size_t{128} << 10;
 // The same for blocks smaller than kSmallBlock: a program's working set of them is often larger
@@ -34,8 +33,9 @@ inline constexpr unsigned kMaxCapacity = 2048;
 inline constexpr unsigned kOneWayCapacity = 512;
 inline constexpr size_t kOneWayBytes = size_t{32} << 10;
 static_assert(kOneWayBytes / kSmallBlock >= kInitialSlots);
-// The most blocks in one refill: it limits the time for which the bin's lock is held.
-inline constexpr unsigned kMaxRefill = 256;
+// The most blocks in one refill: it limits the time for which the bin's lock is held. A refill
+// fills half of a magazine, so this is what a magazine needs that is used one way.
+inline constexpr unsigned kMaxRefill = kOneWayCapacity / 2;
 // The fewest blocks in a refill (at most the capacity) of a magazine from which its thread only
 // takes, once it has the one_way_capacity() of a small heap. Each refill waits for the thread's
 // writes to the blocks of the one before. Chosen: twice as many save a tenth as much again, and

@@ -13,14 +13,12 @@ namespace {
 
 // Blocks from this size on count from the first slot, because there are many such classes and each
 // block is large.
-constexpr size_t kDueBytes = 1024;
+constexpr size_t kDueBytes = kFineLimit;
 // In a larger heap a thread may hold the heap's size divided by this instead of kThreadBytes, up to
 // the limit of all threads. While another thread is refused room, and for kModestCollections
 // afterwards, the limit is kThreadBytes again (decision 39).
 constexpr size_t kThreadShare = 2;
 constexpr uint8_t kModestCollections = 250;
-// In a larger heap, the heap's size divided by this replaces kUnearnedBytes.
-constexpr size_t kUnearnedShare = 32;
 // A magazine grows to the heap's size divided by this, or to magazine_policy::kOneWayBytes, while
 // its thread only takes, or only gives (decision 62).
 constexpr size_t kOneWayShare = 1024;
@@ -28,19 +26,16 @@ constexpr size_t kOneWayShare = 1024;
 // every class the first slots alone exceed kUnearnedBytes, and otherwise no magazine could grow
 // (decision 59).
 constexpr size_t kEverybodysBytes = size_t{8} << 10;
-// Every thread's due of first slots of large blocks; slots beyond it come out of the shared room.
-constexpr size_t kThreadDue = size_t{512} << 10;
 // A magazine of blocks from this size on, of at most 64 slots, has one array for the thread's life,
 // so its growth costs nothing.
-constexpr size_t kFixedBytes = 2048;
+constexpr size_t kFixedBytes = magazine_policy::kSmallBlock;
 static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
 // The slots of every other array at the start. Moving a magazine costs a look at all recent frees,
 // some 700 instructions, and a thread that lives for some hundred calls would pay that for every
-// class that it uses. Chosen: two doublings. An array that is never filled then takes four cache
-// lines instead of one.
-constexpr unsigned kFirstArray = 32;
+// class that it uses. An array that is never filled takes four cache lines instead of one.
+constexpr unsigned kFirstArray = 4 * magazine_policy::kInitialSlots;
 // An array that is too short becomes this many times as long, while its magazine doubles. So every
-// other growth stays in place.
+// other growth stays in place, and an array becomes longer as often as Tuning counts.
 constexpr unsigned kArrayGrowth = 4;
 // An array is freed this many collections after its idle class returned its blocks. A program that
 // goes through many sizes in turn comes back to each after a few (decision 34).
@@ -54,8 +49,8 @@ constexpr uint32_t kCollectEvery = 256;
 constexpr uint64_t kCollectFrees = 32768;
 constexpr uint64_t kCollectUnearnedFrees = 2 * kCollectFrees;
 // A class without a call in this many slow operations since the last collection gives its room to a
-// class that misses and may not grow. Chosen: a program that draws its sizes at random calls most
-// of its classes in that time.
+// class that misses and may not grow. A program that draws its sizes at random calls most of its
+// classes in that time.
 constexpr uint32_t kIdleAfter = kCollectEvery / 4;
 // The classes that one search looks at: a miss costs some 800 instructions, a look six.
 constexpr unsigned kLooksForIdle = 8;
@@ -130,7 +125,9 @@ size_t array_bytes(unsigned size_class, unsigned growths) {
 }
 
 // The part of a thread's first slots that comes out of the shared room.
-size_t beyond_due(size_t due_bytes) { return due_bytes > kThreadDue ? due_bytes - kThreadDue : 0; }
+size_t beyond_due(size_t due_bytes) {
+  return due_bytes > ThreadCache::kDue ? due_bytes - ThreadCache::kDue : 0;
+}
 
 // Uses a recent value of the heap's size.
 size_t share_of_heap(size_t share, size_t least) {
@@ -227,7 +224,7 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
 
 // Whether magazines with `more` bytes would exceed the size that they may always have.
 bool ThreadCache::holds_unearned(size_t more) const {
-  return granted_bytes_ + due_bytes_ + more > share_of_heap(kUnearnedShare, kUnearnedBytes);
+  return granted_bytes_ + due_bytes_ + more > share_of_heap(kProcessShare, kUnearnedBytes);
 }
 
 size_t ThreadCache::most_bytes() const {

@@ -98,9 +98,13 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// small blocks do not count. Chosen: the two first slots of every class make 1.5 MiB, so a
   /// thread that uses all of them does not take a lock for each block.
   static constexpr size_t kThreadBytes = size_t{2} << 20;
-  /// The size to which they may always grow. Beyond it they grow only while misses are frequent.
-  /// Measured: with 512 KiB, programs that only allocate and free are a tenth slower (decision 51).
-  static constexpr size_t kUnearnedBytes = size_t{1} << 20;
+  /// The size to which they may always grow, or the heap's size divided by kProcessShare. Beyond it
+  /// they grow only while misses are frequent. Measured: with 512 KiB, programs that only allocate
+  /// and free are a tenth slower (decision 51).
+  static constexpr size_t kUnearnedBytes = kThreadBytes / 2;
+  /// Every thread's due of first slots of large blocks; slots beyond it come out of the shared
+  /// room.
+  static constexpr size_t kDue = kThreadBytes / 4;
   /// The interval at which a thread serves the page heap while the page heap wants ticks.
   static constexpr uint64_t kTickMs = 8;
   /// Frees of large blocks between two checks whether the page heap wants ticks.
@@ -424,9 +428,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   Tuning tuning_[kMagazineCount] = {};
   Own own_[kLineClasses + 1] = {};
   static constexpr uint32_t kFreesPerLook = 256;
-  // The distance between looks varies by half of this, up and down. Chosen: with less, a program
-  // that frees in rounds shows the same block to many looks.
-  static constexpr uint32_t kLookJitter = 64;
+  // The distance between looks varies by half of this, up and down. With less, a program that
+  // frees in rounds shows the same block to many looks (decision 69).
+  static constexpr uint32_t kLookJitter = kFreesPerLook / 4;
   uint32_t until_look_ = kFreesPerLook;  ///< frees until the next slow call
   uint32_t chance_ = 0;  ///< a pseudo-random sequence: it decides when looks come, and which blocks
                          ///< they check

@@ -171,13 +171,15 @@ struct CounterFields {
     next = write_class(next, kSplitClasses);
     next = write_bin(next, kBins);
     return Writer{next, kMixed}
-        .lock(__builtin_offsetof(MixedShard, mutex_)) LOAM_FIELD("spans", MixedShard, spans_)
-            LOAM_FIELD("span_pages", MixedShard, span_pages_)
-                LOAM_FIELD("free_granules", MixedShard, free_granules_)
-                    LOAM_FIELD("unbacked_pages", MixedShard, unbacked_pages_) LOAM_FIELD(
-                        "converted", MixedShard, converted_) LOAM_FIELD("taken", MixedShard, taken_)
-                        LOAM_FIELD("given", MixedShard, given_)(
-                            "blocks", __builtin_offsetof(MixedShard, blocks_), 8, kSizeClassCount)
+        .lock(__builtin_offsetof(MixedPart, mutex_)) LOAM_FIELD("spans", MixedPart, spans_)
+            LOAM_FIELD("span_pages", MixedPart, span_pages_)
+                LOAM_FIELD("free_granules", MixedPart, free_granules_)
+                    LOAM_FIELD("unbacked_pages", MixedPart, unbacked_pages_)
+                        LOAM_FIELD("converted", MixedPart, totals_.converted)
+                            LOAM_FIELD("taken", MixedPart, totals_.taken)
+                                LOAM_FIELD("given", MixedPart, totals_.given)(
+                                    "blocks", __builtin_offsetof(MixedPart, blocks_), 8,
+                                    kSizeClassCount)
         .next;
   }
 
@@ -189,15 +191,16 @@ struct CounterFields {
 
   static constexpr CounterField* write_bin(CounterField* next, Table table) {
     return Writer{next, table}
-        .lock(__builtin_offsetof(Bin, mutex_)) LOAM_FIELD("spans", Bin, spans_) LOAM_FIELD(
-            "free_slots", Bin, free_slots_) LOAM_FIELD("unbacked_pages", Bin, unbacked_pages_)
-            LOAM_FIELD("absent_slots", Bin, absent_slots_)
-                LOAM_FIELD("absent_pages", Bin, absent_pages_) LOAM_FIELD("taken", Bin, taken_)
-                    LOAM_FIELD("given", Bin, given_)(
+        .lock(__builtin_offsetof(Bin, mutex_)) LOAM_FIELD("spans", Bin, counts_.spans)
+            LOAM_FIELD("free_slots", Bin, counts_.free_slots)
+                LOAM_FIELD("unbacked_pages", Bin, counts_.unbacked_pages) LOAM_FIELD(
+                    "absent_slots", Bin, counts_.absent_slots) LOAM_FIELD("absent_pages", Bin,
+                                                                          counts_.absent_pages)
+                    LOAM_FIELD("taken", Bin, totals_.taken) LOAM_FIELD("given", Bin, totals_.given)(
                         "queued",
                         __builtin_offsetof(Bin, remote_) + __builtin_offsetof(RemoteQueue, queued_),
-                        4) LOAM_FIELD("remote_batches", Bin, remote_batches_)
-                        LOAM_FIELD("remote_blocks", Bin, remote_blocks_)(
+                        4) LOAM_FIELD("remote_batches", Bin, totals_.remote_batches)
+                        LOAM_FIELD("remote_blocks", Bin, totals_.remote_blocks)(
                             "occupancy", __builtin_offsetof(Bin, occupancy_), 4, Bin::kLists)
         .next;
   }
@@ -313,19 +316,22 @@ struct CounterFields {
     next = Writer{next, kPrivateHeaps}
                .lock(__builtin_offsetof(PrivateHeap, mutex_)) LOAM_FIELD("generation", PrivateHeap,
                                                                          generation_)(
-                   "name", __builtin_offsetof(PrivateHeap, name_), 1, PrivateHeap::kNameBytes)
-                   LOAM_FIELD("charged", PrivateHeap, charged_) LOAM_FIELD(
-                       "peak", PrivateHeap, peak_) LOAM_FIELD("maximum", PrivateHeap, maximum_)
-                       LOAM_FIELD("records", PrivateHeap, records_)
-                           LOAM_FIELD("set_aside", PrivateHeap, set_aside_) LOAM_FIELD(
-                               "large_bytes", PrivateHeap, large_bytes_)
-                               LOAM_FIELD("large_taken", PrivateHeap, large_taken_) LOAM_FIELD(
-                                   "large_given", PrivateHeap, large_given_)
-                                   LOAM_FIELD("refills", PrivateHeap, ended_refills_) LOAM_FIELD(
-                                       "flushes", PrivateHeap, ended_flushes_)
-                                       LOAM_FIELD("unbacked_pages", PrivateHeap, unbacked_pages_)
-                                           LOAM_FIELD("starters", PrivateHeap, mixed_runs_)
-                                               LOAM_FIELD("mixed_pages", PrivateHeap, mixed_pages_)
+                   "name", __builtin_offsetof(PrivateHeap, asked_.name), 1, PrivateHeap::kNameBytes)
+                   LOAM_FIELD("charged", PrivateHeap, account_.charged) LOAM_FIELD(
+                       "peak", PrivateHeap, account_.peak)
+                       LOAM_FIELD("maximum", PrivateHeap, account_.maximum) LOAM_FIELD(
+                           "records", PrivateHeap, account_.records)
+                           LOAM_FIELD("set_aside", PrivateHeap, account_.set_aside) LOAM_FIELD(
+                               "large_bytes", PrivateHeap, account_.large_bytes)
+                               LOAM_FIELD("large_taken", PrivateHeap, account_.large_taken)
+                                   LOAM_FIELD("large_given", PrivateHeap, account_.large_given)
+                                       LOAM_FIELD("refills", PrivateHeap, caches_.ended_refills)
+                                           LOAM_FIELD("flushes", PrivateHeap, caches_.ended_flushes)
+                                               LOAM_FIELD("unbacked_pages", PrivateHeap,
+                                                          account_.unbacked_pages)
+                                                   LOAM_FIELD("starters", PrivateHeap, mixed_.runs)
+                                                       LOAM_FIELD("mixed_pages", PrivateHeap,
+                                                                  mixed_.pages)
                .next;
     next = Writer{next, kPrivateBins} LOAM_FIELD("spans", HeapBin, spans)
                LOAM_FIELD("free_slots", HeapBin, free_slots)
@@ -394,8 +400,8 @@ constexpr CounterFields::Directory CounterFields::make() {
   t[kClasses] = table("class", kArray, kSizeClasses, sizeof kSizeClasses[0], kSizeClassCount);
   t[kBins] = table("bin", kArray, default_small_heap.bins_, sizeof(Bin), kMagazineCount,
                    lock_of(__builtin_offsetof(Bin, mutex_)));
-  t[kMixed] = table("mixed", kArray, default_small_heap.mixed_.shards_, sizeof(MixedShard),
-                    MixedHeap::kShards, lock_of(__builtin_offsetof(MixedShard, mutex_)));
+  t[kMixed] = table("mixed", kArray, default_small_heap.mixed_.parts_, sizeof(MixedPart),
+                    MixedHeap::kHomes, lock_of(__builtin_offsetof(MixedPart, mutex_)));
   t[kRegistry] = table("registry", kRecord, &cache_registry, sizeof cache_registry, 1,
                        lock_of(__builtin_offsetof(CacheRegistry, mutex_)));
   // A list's head is its first member: list.h says so.
@@ -431,15 +437,15 @@ constexpr CounterFields::Directory CounterFields::make() {
   t[kPrivateBins] =
       inner_table("private_bin", kGroup, kPrivateHeaps, __builtin_offsetof(PrivateHeap, groups_),
                   sizeof(HeapBin), kSizeClassCount, HeapBins::kBins);
-  t[kPrivateCaches] =
-      inner_table("private_cache", kChain, kPrivateHeaps, __builtin_offsetof(PrivateHeap, caches_),
-                  sizeof(HeapCache), kMaxListed, __builtin_offsetof(HeapCache, next));
+  t[kPrivateCaches] = inner_table("private_cache", kChain, kPrivateHeaps,
+                                  __builtin_offsetof(PrivateHeap, caches_.list), sizeof(HeapCache),
+                                  kMaxListed, __builtin_offsetof(HeapCache, next));
   t[kPrivateMagazines] =
       inner_table("private_magazine", kNested, kPrivateCaches,
                   __builtin_offsetof(HeapCache, magazines), sizeof(HeapMagazine), kSizeClassCount);
   t[kMoreBins] =
       table("more_bin", kArray, default_small_heap.more_bins_, sizeof(Bin),
-            kMagazineCount * (SmallHeap::kShards - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
+            kMagazineCount * (MixedHeap::kHomes - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
   t[kSplitClasses] = table("split_class", kArray, split_classes.rows_, sizeof(SizeClassInfo),
                            SplitClasses::kMost + 1);
   if constexpr (os::kChargesCommit) {
@@ -463,7 +469,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&constants, sizeof constants);
   piece(kSizeClasses, sizeof kSizeClasses);
   piece(&split_classes, sizeof split_classes);
-  piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed spans' shards
+  piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed spans' parts
   piece(&cache_registry, sizeof cache_registry);
   for (ThreadCache* c : cache_registry.live_) piece(c, sizeof *c);
   piece(&page_heap, sizeof page_heap);
@@ -483,7 +489,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
     for (const HeapBins* group : h->groups_) {
       if (group != nullptr) piece(group, sizeof *group);
     }
-    for (HeapCache* c : h->caches_) piece(c, sizeof *c);
+    for (HeapCache* c : h->caches_.list) piece(c, sizeof *c);
   }
 }
 

@@ -76,9 +76,4 @@ static_assert(sizeof(CounterField) == 48);
 /// pieces do not overlap. pre: every lock of the heap is held
 void for_each_piece(void (*visit)(void*, const void*, size_t), void* context);
 
-[[nodiscard]] inline const CounterTable* tables_of(const CounterHeader* header) {
-  return reinterpret_cast<const CounterTable*>(reinterpret_cast<const char*>(header) +
-                                               header->header_size);
-}
-
 }  // namespace loam

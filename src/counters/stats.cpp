@@ -137,7 +137,7 @@ void add_shared(HeapSums* s) {
   s->unbacked_bytes += Pages(mixed.unbacked_pages).bytes();
   s->taken += mixed.taken;
   s->given += mixed.given;
-  for (unsigned i = 0; i < mixed.shards; ++i) add_lock(default_small_heap.mixed().mutex(i), s);
+  for (unsigned i = 0; i < mixed.parts; ++i) add_lock(default_small_heap.mixed().mutex(i), s);
   for (const Mutex* mutex : {&cache_registry.mutex(), static_cast<const Mutex*>(&page_heap.mutex()),
                              static_cast<const Mutex*>(&huge_map.mutex()),
                              static_cast<const Mutex*>(&remote_pool.mutex()),
@@ -362,11 +362,11 @@ bool read_lock(unsigned index, LockFigures* out) {
     return true;
   }
   index -= classes;
-  if (index < MixedHeap::kShards) {
+  if (index < MixedHeap::kHomes) {
     put_lock("mixed-", index, default_small_heap.mixed().mutex(index), out);
     return true;
   }
-  index -= MixedHeap::kShards;
+  index -= MixedHeap::kHomes;
   const struct {
     const char* name;
     const Mutex& mutex;

@@ -21,7 +21,7 @@ bool seems_live(const void* block) {
   const size_t slot = (reinterpret_cast<uintptr_t>(block) - span_base(found.span)) / found.bytes;
   // A live block's bit is clear and no thread writes it, so it is read without a lock. If the span
   // has become mixed meanwhile, the word read is no word of bits. acquire: pairs with the release
-  // in MixedShard::open()
+  // in MixedPart::open()
   const uint64_t word = __atomic_load_n(&found.span->free_bits[slot / 64], __ATOMIC_ACQUIRE);
   if (!is_cut_into_slots(found.span->run_kind())) return true;
   return ((word >> (slot % 64)) & 1) == 0 &&

@@ -53,11 +53,9 @@ void* plain_allocate_small(unsigned size_class, size_t bytes) {
 
 void* plain_allocate_own_slot(unsigned size_class) {
   void* slot = nullptr;
-  return default_small_heap.take_slots(
-             {.size_class = size_class, .out = &slot, .wanted = 1, .home = current_cache->home}) ==
-                 1
-             ? slot
-             : nullptr;
+  const unsigned got = default_small_heap.take_slots(
+      {.size_class = size_class, .out = &slot, .wanted = 1, .home = current_cache->home});
+  return got == 1 ? slot : nullptr;
 }
 
 void* plain_allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
@@ -95,16 +93,19 @@ void* allocate_unrecorded(unsigned size_class, size_t bytes) {
   return probed(plain_allocate_small(size_class, bytes), bytes);
 }
 
-// Alignment 0: the call requested none.
-void* tell_allocated(const RecordedCall& call, void* block, size_t bytes, size_t alignment = 0) {
+// The block that serve() gives; a recorder, if one listens, is told of it. Alignment 0: the call
+// requested none.
+template <class Serve>
+LOAM_INLINE void* recorded(size_t bytes, size_t alignment, Serve serve) {
+  if ((detours() & kRecorded) == 0) return serve();
+  const RecordedCall call;
+  void* const block = serve();
   if (const Recorder* recorder = call.recorder()) recorder->allocated(block, bytes, alignment);
   return block;
 }
 
 LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
-  if ((detours() & kRecorded) == 0) return allocate_unrecorded(size_class, bytes);
-  const RecordedCall call;
-  return tell_allocated(call, allocate_unrecorded(size_class, bytes), bytes);
+  return recorded(bytes, 0, [&] { return allocate_unrecorded(size_class, bytes); });
 }
 
 // The path of a request whose magazine is empty.
@@ -123,9 +124,7 @@ void* allocate_pages_unrecorded(size_t bytes, size_t alignment, bool* zero) {
 }
 
 LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
-  if ((detours() & kRecorded) == 0) return allocate_pages_unrecorded(bytes, alignment, zero);
-  const RecordedCall call;
-  return tell_allocated(call, allocate_pages_unrecorded(bytes, alignment, zero), bytes);
+  return recorded(bytes, 0, [&] { return allocate_pages_unrecorded(bytes, alignment, zero); });
 }
 
 // A large block of the default heap.
@@ -134,10 +133,6 @@ LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
   void* block = allocate_cached_run(bytes, alignment, zero);
   return block != nullptr ? block : allocate_large_block(bytes, alignment, 0, zero);
 }
-
-}  // namespace
-
-namespace {
 
 // pre: found.kind == FoundBlock::kPrivate
 PrivateHeap* heap_of(const FoundBlock& found) {
@@ -176,12 +171,6 @@ void* move_to_mapping(void* block, const FoundBlock& found, size_t bytes) {
   heap::free(block);
   return probed(moved, bytes);
 }
-
-// A program that makes a block longer by less than this part of it is likely to do so again, and
-// expects that to be cheap. The block that it moves to has as much room again, so growth is
-// geometric whatever its steps. A program that grows by an eighth or more (most containers do)
-// brings room of its own, and gets the requested bytes (decision 45).
-constexpr size_t kSmallStepShare = 8;
 
 LOAM_INLINE size_t with_room_to_grow(size_t slot_bytes, size_t bytes) {
   if (bytes - slot_bytes >= slot_bytes / kSmallStepShare || bytes > kLargestSmall) return bytes;
@@ -289,12 +278,10 @@ LOAM_INLINE void* allocate_aligned_unrecorded(size_t alignment, size_t bytes) {
     if (LOAM_LIKELY((reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0)) return block;
     // The block was cut from a mixed span, which keeps only an alignment of 16 bytes. A slot of the
     // class's own spans is aligned.
-    void* aligned = nullptr;
-    const unsigned got = default_small_heap.take_slots(
-        {.size_class = size_class, .out = &aligned, .wanted = 1, .home = cache->home});
+    void* const aligned = plain_allocate_own_slot(size_class);
     heap::free(block);
-    if (sampler.on() && got == 1) sampler.count_allocation(size_class);
-    return got == 1 ? aligned : nullptr;
+    if (sampler.on() && aligned != nullptr) sampler.count_allocation(size_class);
+    return aligned;
   }
   bool zero = false;
   return allocate_pages(bytes, alignment, &zero);
@@ -305,9 +292,7 @@ LOAM_COLD void* allocate_aligned_by_detour(size_t alignment, size_t bytes) {
     bool zero = false;
     return probed(hardening.allocate(bytes, alignment, &zero), bytes);
   }
-  if ((detours() & kRecorded) == 0) return allocate_aligned_unrecorded(alignment, bytes);
-  const RecordedCall call;
-  return tell_allocated(call, allocate_aligned_unrecorded(alignment, bytes), bytes, alignment);
+  return recorded(bytes, alignment, [&] { return allocate_aligned_unrecorded(alignment, bytes); });
 }
 
 }  // namespace
@@ -528,10 +513,6 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
   return nullptr;
 }
 
-}  // namespace
-
-namespace {
-
 LOAM_INLINE void* reallocate_unrecorded(void* block, size_t bytes) {
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(has_own_spans(size_class)) &&
@@ -645,11 +626,9 @@ CompactResult compact() {
   // The quarantine is checked here, because a program that trims has usually finished some work.
   hardening.quarantine_is_intact(true);
   cache_registry.flush_current();
-  CompactResult result{};
-  Pages released = default_small_heap.compact();
-  result.largest_free_bytes = page_heap.stats().longest_backed_run_bytes;
-  released += page_heap.purge_all();
-  result.released_bytes = released.bytes() + page_heap.purge_records() + metadata.purge(SIZE_MAX);
+  const Pages released = default_small_heap.compact();
+  CompactResult result = purge_free_pages();
+  result.released_bytes += released.bytes();
   return result;
 }
 

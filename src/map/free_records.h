@@ -41,13 +41,7 @@ class FreeRecords {
   /// True if `count` records from `number` on are all free. pre: 1 <= number, and the last one <=
   /// kPagesPerRegion
   [[nodiscard]] bool has_all(const Bits& bits, uint32_t number, uint32_t count) const {
-    for (uint32_t n = number - 1, end = n + count; n < end;) {
-      const uint32_t here = n % 64 + (end - n) < 64 ? end - n : 64 - n % 64;
-      const uint64_t mask = (here == 64 ? ~uint64_t{0} : (uint64_t{1} << here) - 1) << (n % 64);
-      if ((bits[n / 64] & mask) != mask) return false;
-      n += here;
-    }
-    return true;
+    return all_bits(bits, number - 1, count);
   }
 
   /// O(pages of a region / 64)

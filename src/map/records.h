@@ -56,11 +56,11 @@ enum class SpanKind : uint8_t {
 inline constexpr uint8_t kDefaultHeap = 0;
 inline constexpr uint8_t kPrivateHeap = 1;
 
-/// The future owner of a small span: its Span::heap and Span::shard.
+/// The future owner of a small span: its Span::heap and Span::bin.
 struct SpanOwner {
   uint8_t heap;
-  uint8_t shard;
-  constexpr SpanOwner(uint8_t its_heap, uint8_t its_shard = 0) : heap(its_heap), shard(its_shard) {}
+  uint8_t bin;
+  constexpr SpanOwner(uint8_t its_heap, uint8_t its_bin = 0) : heap(its_heap), bin(its_bin) {}
 };
 
 struct alignas(64) Span : ListLink<Span> {
@@ -82,7 +82,7 @@ struct alignas(64) Span : ListLink<Span> {
     struct {
       uintptr_t tables;  ///< kMixed: which granules are free, and where blocks start; or two of its
                          ///< few blocks
-      void* shard;       ///< its shard, whose lock guards it; the layer above knows the type
+      void* part;        ///< its part, whose lock guards it; the layer above knows the type
       uint32_t absent_pages;  ///< kMixed: as in kPartial
       uint32_t sealed[3];     ///< kMixed without tables: three more blocks
     } mixed;
@@ -111,16 +111,15 @@ struct alignas(64) Span : ListLink<Span> {
   uint8_t heap;         ///< kDefaultHeap, or kPrivateHeap: see owned
   uint8_t page_count;   ///< kSmall, kMixed
   SizeClass size_class;  ///< kSmall
-  uint8_t shard;  ///< kSmall: the span's bin among the class's bins; that bin's lock guards it
+  uint8_t bin;  ///< kSmall: the number of its bin among the class's bins; that bin's lock guards it
   SpanKind kind;
   uint8_t list;  ///< kSmall, kMixed: the list that holds it; kParked: the number of its list of
                  ///< parked runs
 
   /// The last four fields in one word, the list in its top byte.
-  [[nodiscard]] static constexpr LOAM_INLINE uint32_t label_of(SizeClass size_class, uint8_t shard,
+  [[nodiscard]] static constexpr LOAM_INLINE uint32_t label_of(SizeClass size_class, uint8_t bin,
                                                                SpanKind kind, uint8_t list) {
-    return index_of(size_class) | uint32_t{shard} << 8 | uint32_t(kind) << 16 |
-           uint32_t{list} << 24;
+    return index_of(size_class) | uint32_t{bin} << 8 | uint32_t(kind) << 16 | uint32_t{list} << 24;
   }
   [[nodiscard]] LOAM_INLINE uint32_t label() const {
     static_assert(std::endian::native == std::endian::little,
@@ -136,10 +135,10 @@ struct alignas(64) Span : ListLink<Span> {
     using Word [[gnu::may_alias]] = uint32_t;
     __atomic_store_n(reinterpret_cast<Word*>(&size_class), to, __ATOMIC_RELAXED);
   }
-  /// Any thread may call this for the span of a live block: the shard does not change while a block
+  /// Any thread may call this for the span of a live block: the bin does not change while a block
   /// of the span is live.
-  [[nodiscard]] LOAM_INLINE unsigned bin_shard() const {
-    return __atomic_load_n(&shard, __ATOMIC_RELAXED);
+  [[nodiscard]] LOAM_INLINE unsigned bin_number() const {
+    return __atomic_load_n(&bin, __ATOMIC_RELAXED);
   }
   /// For a mixed span, whose label a bin may read meanwhile.
   void set_list(uint8_t to) { __atomic_store_n(&list, to, __ATOMIC_RELAXED); }

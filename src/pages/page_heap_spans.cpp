@@ -18,7 +18,7 @@ void make_small(Span* span, uint32_t first_page, const PageHeap::SpanShape& shap
   span->first_page = first_page;
   span->page_count = static_cast<uint8_t>(shape.pages.count);
   span->heap = shape.owner.heap;
-  span->set_label(Span::label_of(shape.size_class, shape.owner.shard, SpanKind::kSmall, 0));
+  span->set_label(Span::label_of(shape.size_class, shape.owner.bin, SpanKind::kSmall, 0));
 }
 
 // The list in reverse order.
@@ -75,7 +75,7 @@ LOAM_INLINE Span* PageHeap::take_standing_spans(unsigned most, const SpanShape& 
     } else {
       last->standing.since_ms = 0;
       last->heap = owner.heap;
-      last->set_label(Span::label_of(size_class, owner.shard, SpanKind::kSmall, 0));
+      last->set_label(Span::label_of(size_class, owner.bin, SpanKind::kSmall, 0));
     }
     taken += pages;
   } while (--most != 0 && rest != nullptr);

@@ -87,14 +87,6 @@ HeapBin* PrivateHeap::make_bin(unsigned size_class) {
   return group == nullptr ? nullptr : &group->bins[size_class % HeapBins::kBins];
 }
 
-void PrivateHeap::place(HeapBin* bin, HeapRun* run) {
-  const uint8_t list = heap_list_of(run);
-  if (list == run->list) return;
-  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
-  run->list = list;
-  if (list != kNoHeapList) push_partial(bin->lists[list], run);
-}
-
 // Takes pages for a run of slots or pieces, all of which are free. Null with *why set.
 HeapRun* PrivateHeap::add_cut_run(RunUse use, unsigned size_class, Pages pages, size_t slot_bytes,
                                   unsigned slots, loam_status* why) {
@@ -102,19 +94,16 @@ HeapRun* PrivateHeap::add_cut_run(RunUse use, unsigned size_class, Pages pages, 
   *why = LOAM_LIMIT_REACHED;
   if (!has_room(pages.bytes(), record_bytes, true)) return nullptr;
   use_set_aside(pages);
-  if (!charge(pages.bytes())) return nullptr;
-  HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
+  HeapRun* run = new_run(pages.bytes(), record_bytes, why);
+  if (run == nullptr) return nullptr;
   // A span has some class; a mixed run has none.
   const auto its_class = SizeClass(size_class == 0 ? 1 : size_class);
-  Span* span = run == nullptr ? nullptr
-                              : page_heap.allocate_span({pages, its_class, kNoClass, kPrivateHeap});
+  Span* span = page_heap.allocate_span({pages, its_class, kNoClass, kPrivateHeap});
   if (span == nullptr) {
-    *why = run == nullptr ? why_no_record(record_bytes) : LOAM_OUT_OF_MEMORY;
-    if (run != nullptr) free_record(run, record_bytes);
-    uncharge(pages.bytes());
+    *why = LOAM_OUT_OF_MEMORY;
+    drop_run(run, record_bytes);
     return nullptr;
   }
-  run->heap = this;
   run->base = span_base(span);
   run->slot_bytes = static_cast<uint32_t>(slot_bytes);
   run->slots = run->free_slots = static_cast<uint16_t>(slots);
@@ -123,9 +112,7 @@ HeapRun* PrivateHeap::add_cut_run(RunUse use, unsigned size_class, Pages pages, 
   run->exact = exact();
   run->list = kNoHeapList;
   run->span = span;
-  run->bytes = pages.bytes();
-  for (unsigned slot = 0; slot < slots; slot += 64)
-    run->free_bits()[slot / 64] = bit_range(0, slots - slot < 64 ? slots - slot : 64);
+  over_words(0, slots, [run](unsigned w, uint64_t mask) { run->free_bits()[w] = mask; });
   span->unbacked_pages = 0;
   return run;
 }
@@ -145,14 +132,14 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
   add_run(run);
   ++bin->spans;
   bin->free_slots += info.slots;
-  place(bin, run);
+  move_to_list(bin->lists, run, heap_list_of(run));
   return run;
 }
 
 // The pages that compact purged, and on which these slots lie, will be touched.
 void PrivateHeap::note_backed(HeapRun* run, size_t slot, size_t count) {
   const uint32_t back = run->span->unbacked_pages & pages_of(run, slot, slot + count);
-  unbacked_pages_ -= count_bits(back);
+  account_.unbacked_pages -= count_bits(back);
   run->span->unbacked_pages &= ~back;
 }
 
@@ -171,7 +158,8 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
     for (unsigned list = HeapBin::kLists; list-- > 0 && run == nullptr;) run = bin->lists[list];
     if (run == nullptr) {
       // Only the first slot is needed. More slots are no reason to come closer to a maximum.
-      if ((got != 0 && maximum_ != 0) || (run = add_span(bin, size_class, why)) == nullptr) break;
+      if ((got != 0 && account_.maximum != 0) || (run = add_span(bin, size_class, why)) == nullptr)
+        break;
     }
     if (run == bin->kept_empty) bin->kept_empty = nullptr;
     unsigned some = wanted - got < run->free_slots ? wanted - got : run->free_slots;
@@ -200,7 +188,7 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
       }
       free_bits[word] = bits;
     }
-    place(bin, run);
+    move_to_list(bin->lists, run, heap_list_of(run));
   }
   if (got != wanted) memmove(out, next, got * sizeof(CacheSlot));
   bin->taken += got;
@@ -252,7 +240,7 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
     run->free_slots = static_cast<uint16_t>(run->free_slots + given);
     bin->free_slots += given;
     bin->given += given;
-    place(bin, run);
+    move_to_list(bin->lists, run, heap_list_of(run));
     if (LOAM_LIKELY(run->free_slots != run->slots)) continue;
     if (bin->kept_empty == nullptr) {
       bin->kept_empty = run;
@@ -265,15 +253,15 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
 void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
   LOAM_ASSERT(run->free_slots == run->slots);
   if (bin->kept_empty == run) bin->kept_empty = nullptr;
-  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
+  move_to_list(bin->lists, run, kNoHeapList);
   --bin->spans;
   bin->free_slots -= run->slots;
-  unbacked_pages_ -= count_bits(run->span->unbacked_pages);
   release_run(run);
 }
 
 void PrivateHeap::release_empty_spans() {
-  if (starter_ != nullptr && starter_->free_slots == starter_->slots) release_mixed(starter_);
+  if (mixed_.starter != nullptr && mixed_.starter->free_slots == mixed_.starter->slots)
+    release_mixed(mixed_.starter);
   for (HeapBins* group : groups_) {
     if (group == nullptr) continue;
     for (HeapBin& bin : group->bins) {
@@ -289,7 +277,7 @@ Pages PrivateHeap::purge_inside(HeapRun* run) {
   }
   const uint32_t all = static_cast<uint32_t>(bit_range(0, run->span->page_count));
   const Pages purged = purge_idle_pages(run->span, all & ~used);
-  unbacked_pages_ += purged.count;
+  account_.unbacked_pages += purged.count;
   return purged;
 }
 

@@ -88,7 +88,7 @@ loam_status HeapRegistry::destroy(PrivateHeap* heap) {
     const uint64_t generation = heap->generation();
     const loam_status status = heap->stop_for_ever();
     if (status != LOAM_OK) return status;
-    if (heap->own_cache_ != nullptr) {
+    if (heap->caches_.own != nullptr) {
       // Many doors lead to the one cache of an unsynchronised heap.
       for (ThreadHeaps* thread : threads_) {
         const ThreadHeaps::Place& place = thread->places[ThreadHeaps::index_of(heap)];

@@ -148,19 +148,20 @@ inline constexpr uint8_t kNoHeapList = 0xff;
 /// HeapRun::list of a record whose span was cut anew; the span names its new record.
 inline constexpr uint8_t kReplacedRun = 0xfe;
 
-inline void push_partial(HeapRun*& head, HeapRun* run) {
-  using Link = ListLink<HeapRun, PartialRuns>;
-  run->Link::previous = nullptr;
-  run->Link::next = head;
-  if (head != nullptr) head->Link::previous = run;
-  head = run;
-}
-
-inline void remove_partial(HeapRun*& head, HeapRun* run) {
-  using Link = ListLink<HeapRun, PartialRuns>;
-  (run->Link::previous != nullptr ? run->Link::previous->Link::next : head) = run->Link::next;
-  if (run->Link::next != nullptr) run->Link::next->Link::previous = run->Link::previous;
-  run->Link::next = run->Link::previous = nullptr;
+/// Moves the run to one of a bin's lists, to its front, or to none (kNoHeapList).
+LOAM_INLINE void move_to_list(HeapRun** lists, HeapRun* run, uint8_t list) {
+  auto& link = static_cast<ListLink<HeapRun, PartialRuns>&>(*run);
+  if (list == run->list) return;
+  if (run->list != kNoHeapList) {
+    (link.previous != nullptr ? link.previous->ListLink<HeapRun, PartialRuns>::next
+                              : lists[run->list]) = link.next;
+    if (link.next != nullptr) link.next->ListLink<HeapRun, PartialRuns>::previous = link.previous;
+  }
+  run->list = list;
+  link = {list == kNoHeapList ? nullptr : lists[list], nullptr};
+  if (list == kNoHeapList) return;
+  if (link.next != nullptr) link.next->ListLink<HeapRun, PartialRuns>::previous = run;
+  lists[list] = run;
 }
 
 [[nodiscard]] LOAM_INLINE unsigned load_state(const uint8_t* state, bool exact) {

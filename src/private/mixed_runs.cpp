@@ -1,6 +1,9 @@
 // Runs whose pieces serve blocks of all small classes. A heap makes them of its memory when it may
-// take no more. All under the heap's lock. heap_run.h describes the record. The first pages of a
-// heap (starter_pages.cpp) are such runs too.
+// take no more. All under the heap's lock. heap_run.h describes the record.
+//
+// The first pages of a heap, its starter pages, are such runs too, in pieces of 16 bytes: a heap of
+// a few KiB then takes a page or two, and not one page a class. A heap that becomes busy, or has
+// its share of them, goes on with spans of one class; existing blocks stay.
 //
 // A heap is full when a class has no free slot and the maximum has no room for a span of it. Then,
 // in this order (decision 68):
@@ -33,7 +36,16 @@ constexpr size_t kShareForRecords = 64;
 // records.
 constexpr size_t kPiecesOfSlot = 8;
 constexpr size_t kPiecesOfSpan = 128;
-constexpr size_t kMostPiecesOfSpan = 256;
+constexpr size_t kMostPiecesOfSpan = 2 * kPiecesOfSpan;
+
+// Larger blocks would leave holes too short for any block; a span of them is not much longer than
+// the block.
+constexpr size_t kLargestStarterBlock = 512;
+// A heap with this many mixed runs makes no more of these pages. Chosen: with more classes in use
+// than this, spans cost no more than the first-fit search here, which looks at four words.
+constexpr uint32_t kMostStarters = 4;
+// Blocks of one class before the heap's front end begins, as Windows counts them.
+constexpr uint64_t kBusyAfter = 18;
 
 uint8_t list_for(size_t longest) {
   if (longest == 0) return kNoHeapList;
@@ -43,15 +55,10 @@ uint8_t list_for(size_t longest) {
 // The first slot or piece at `from` or behind it with the wanted bit; run->slots when there is
 // none.
 size_t next_with(HeapRun* run, size_t from, bool is_free) {
-  const uint64_t* words = run->free_bits();
-  for (size_t word = from / 64; word * 64 < run->slots; ++word) {
-    uint64_t bits = is_free ? words[word] : ~words[word];
-    if (word == from / 64) bits &= ~uint64_t{0} << (from % 64);
-    if (bits == 0) continue;
-    const size_t found = word * 64 + lowest_bit(bits);
-    return found < run->slots ? found : run->slots;
-  }
-  return run->slots;
+  const uint64_t *const words = run->free_bits(), flip = is_free ? 0 : ~uint64_t{0};
+  const size_t found = find_bit(static_cast<unsigned>(from), (run->slots + 63u) / 64,
+                                [&](unsigned w) { return words[w] ^ flip; });
+  return found < run->slots ? found : run->slots;
 }
 
 // Calls visit(first, end) for each stretch of free slots or pieces until it returns true, and
@@ -67,13 +74,11 @@ bool any_stretch(HeapRun* run, Visit visit) {
 }
 
 void set_free(HeapRun* run, size_t first, size_t end, bool is_free) {
-  for (size_t piece = first; piece < end;) {
-    const unsigned shift = piece % 64;
-    const auto count = static_cast<unsigned>(std::min(end - piece, size_t{64} - shift));
-    uint64_t& word = run->free_bits()[piece / 64];
-    word = is_free ? word | bit_range(shift, count) : word & ~bit_range(shift, count);
-    piece += count;
-  }
+  over_words(static_cast<unsigned>(first), static_cast<unsigned>(end - first),
+             [&](unsigned w, uint64_t mask) {
+               uint64_t& word = run->free_bits()[w];
+               word = is_free ? word | mask : word & ~mask;
+             });
 }
 
 }  // namespace
@@ -94,15 +99,17 @@ unsigned PrivateHeap::class_within(size_t bytes) {
 // and for their record. The room for the records of spans that are cut anew does not count; memory
 // that was set aside does.
 bool PrivateHeap::has_room(size_t pages, size_t record_bytes, bool of_span) const {
-  if (maximum_ == 0) return true;
-  const size_t used = charged_ - set_aside_;
-  const size_t of_spans = used - records_ - large_bytes_ - coming_bytes_ + (of_span ? pages : 0);
-  return used + pages + charged_for_record(record_bytes) + of_spans / kShareForRecords <= maximum_;
+  if (account_.maximum == 0) return true;
+  const size_t used = account_.charged - account_.set_aside;
+  const size_t of_spans = used - account_.records - account_.large_bytes - account_.coming_bytes +
+                          (of_span ? pages : 0);
+  return used + pages + charged_for_record(record_bytes) + of_spans / kShareForRecords <=
+         account_.maximum;
 }
 
 // The number of returns so far.
 uint64_t PrivateHeap::returns() const {
-  uint64_t sum = large_given_;
+  uint64_t sum = account_.large_given;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     if (const HeapBin* bin = bin_of(c)) sum += bin->given;
   }
@@ -126,28 +133,22 @@ HeapRun* PrivateHeap::add_mixed(Pages pages, size_t piece_bytes) {
 }
 
 void PrivateHeap::count_mixed(HeapRun* run) {
-  ++mixed_runs_;
-  mixed_pages_ += run->span->page_count;
+  ++mixed_.runs;
+  mixed_.pages += run->span->page_count;
   place_mixed(run, run->bytes);
 }
 
 void PrivateHeap::release_mixed(HeapRun* run) {
-  if (run == starter_) starter_ = nullptr;
-  --mixed_runs_;
-  mixed_pages_ -= run->span->page_count;
+  if (run == mixed_.starter) mixed_.starter = nullptr;
+  --mixed_.runs;
+  mixed_.pages -= run->span->page_count;
   place_mixed(run, 0);
-  unbacked_pages_ -= count_bits(run->span->unbacked_pages);
   release_run(run);
 }
 
 void PrivateHeap::place_mixed(HeapRun* run, size_t longest) {
   run->longest = longest;
-  const uint8_t list = list_for(longest);
-  if (list == run->list) return;
-  HeapBin* bin = bin_of(0);
-  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
-  run->list = list;
-  if (list != kNoHeapList) push_partial(bin->lists[list], run);
+  move_to_list(bin_of(0)->lists, run, list_for(longest));
 }
 
 size_t PrivateHeap::longest_stretch(HeapRun* run) {
@@ -228,11 +229,30 @@ void PrivateHeap::give_to_mixed(HeapRun* run, void* block) {
   ++bin->given;
   // The newest starter page is kept while the heap is small. Otherwise a heap that goes back and
   // forth over its edge would churn the page heap.
-  if (run->free_slots != run->slots || (run == starter_ && mode() == LOAM_MODE_STANDARD)) {
+  if (run->free_slots != run->slots || (run == mixed_.starter && mode() == LOAM_MODE_STANDARD)) {
     place_mixed(run, run->bytes);  // free pieces beside it were not looked for
   } else {
     release_mixed(run);
   }
+}
+
+// ---- starter pages ----------------------------------------------------------------------------
+
+void PrivateHeap::note_busy(const HeapBin* bin) {
+  if (LOAM_LIKELY(mode() != LOAM_MODE_STANDARD) || bin->taken < kBusyAfter) return;
+  mode_.store(LOAM_MODE_LOW_FRAGMENTATION, std::memory_order_relaxed);
+}
+
+bool PrivateHeap::take_from_starter(Request* request) {
+  const SizeClassInfo& info = kSizeClasses[request->size_class];
+  if (info.bytes > kLargestStarterBlock) return false;
+  HeapBin* bin = make_bin(request->size_class);
+  if (bin == nullptr || bin->spans != 0) return false;
+  if (mixed_.starter != nullptr && take_from_run(mixed_.starter, request)) return true;
+  HeapRun* const run = mixed_.runs >= kMostStarters ? nullptr : add_mixed(Pages(1), LOAM_ALIGNMENT);
+  if (run == nullptr) return false;
+  mixed_.starter = run;
+  return take_from_run(run, request);
 }
 
 // ---- a full heap -------------------------------------------------------------------------------
@@ -325,7 +345,7 @@ HeapRun* PrivateHeap::recut(HeapRun* old, size_t piece_bytes, const Request& req
   --bin->spans;
   bin->free_slots -= old->free_slots;
   bin->in_mixed += old->slots - old->free_slots;
-  remove_partial(bin->lists[old->list], old);
+  move_to_list(bin->lists, old, kNoHeapList);
   old->list = kReplacedRun;
 
   static_cast<ListLink<HeapRun>&>(cut) = {};
@@ -374,16 +394,16 @@ bool PrivateHeap::take_larger_slot(Request* request) {
 
 // pre: the caches are stopped and empty, and no class has an empty span
 bool PrivateHeap::squeeze(Request* request) {
-  if (refused_bytes_ != 0 && request->bytes_of_class() >= refused_bytes_ &&
-      returns() == refused_at_)
+  if (mixed_.refused_bytes != 0 && request->bytes_of_class() >= mixed_.refused_bytes &&
+      returns() == mixed_.refused_at)
     return false;
   if (take_from_mixed(request) || take_from_new_mixed(request) || take_from_recut(request) ||
       take_larger_slot(request)) {
     return true;
   }
   if (request->alignment == LOAM_ALIGNMENT) {
-    refused_bytes_ = request->bytes_of_class();
-    refused_at_ = returns();
+    mixed_.refused_bytes = request->bytes_of_class();
+    mixed_.refused_at = returns();
   }
   return false;
 }

@@ -16,10 +16,11 @@ namespace {
 // gets a cache. Chosen: a cache costs some 3 KiB and 1 us. A heap of a few dozen blocks, of which
 // there may be thousands, should cost neither. More makes busy heaps slow for longer.
 constexpr uint32_t kCacheAfter = 64;
-// The growth of a cache beyond its first slots, in bytes of blocks: its own due, and its limit.
-constexpr size_t kCacheDue = size_t{512} << 10;
-constexpr size_t kCacheBytes = size_t{2} << 20;
-size_t beyond_cache_due(size_t granted) { return granted > kCacheDue ? granted - kCacheDue : 0; }
+// The growth of a cache beyond its first slots, in bytes of blocks, has the due and the limit of a
+// thread's cache of the default heap.
+size_t beyond_cache_due(size_t granted) {
+  return granted > ThreadCache::kDue ? granted - ThreadCache::kDue : 0;
+}
 // In a heap with a maximum a cache holds no more than this share. Otherwise many threads would
 // starve each other.
 constexpr size_t kShareOfMaximum = 64;
@@ -58,7 +59,7 @@ HeapCache* PrivateHeap::cache_for_thread() {
 // Together with the door to it, which opens unless the heap is stopped.
 HeapCache* PrivateHeap::make_cache(ThreadHeaps* thread) {
   Lock lock(mutex_);
-  HeapCache* cache = own_cache_;
+  HeapCache* cache = caches_.own;
   if (cache == nullptr) {
     void* piece = metadata.allocate(sizeof(HeapCache));
     if (piece == nullptr) return nullptr;
@@ -66,16 +67,16 @@ HeapCache* PrivateHeap::make_cache(ThreadHeaps* thread) {
     cache->owner = unsynchronized() ? nullptr : thread;
     cache->exact = exact();
     cache->zero_on_free = zero_on_free();
-    caches_.push_back(cache);
-    if (unsynchronized()) own_cache_ = cache;
+    caches_.list.push_back(cache);
+    if (unsynchronized()) caches_.own = cache;
   }
   thread->door_of(this).cache = cache;
-  if (!stopped_) thread->open(this, cache);
+  if (!hold_.stops_caches) thread->open(this, cache);
   return cache;
 }
 
 void PrivateHeap::close_doors() {
-  for (HeapCache* cache : caches_) {
+  for (HeapCache* cache : caches_.list) {
     if (cache->owner != nullptr)
       cache->owner->close(this);  // else the heap's own, or without an owner: no door leads there
   }
@@ -85,7 +86,7 @@ void PrivateHeap::close_doors() {
 // the heap has a maximum.
 size_t PrivateHeap::granted_for(unsigned size_class, unsigned capacity) const {
   const size_t slot_bytes = kSizeClasses[size_class].bytes;
-  const unsigned first = maximum_ != 0 ? 0 : magazine_policy::initial_capacity(slot_bytes);
+  const unsigned first = account_.maximum != 0 ? 0 : magazine_policy::initial_capacity(slot_bytes);
   return capacity <= first ? 0 : (capacity - first) * slot_bytes;
 }
 
@@ -97,8 +98,9 @@ bool PrivateHeap::grow(HeapCache* cache, unsigned size_class, Way way) {
   const unsigned capacity =
       magazine_policy::next_capacity(kSizeClasses[size_class].bytes, old_capacity, turned);
   if (capacity <= old_capacity) return false;
-  size_t limit = kCacheBytes;
-  if (maximum_ != 0 && maximum_ / kShareOfMaximum < limit) limit = maximum_ / kShareOfMaximum;
+  size_t limit = ThreadCache::kThreadBytes;
+  if (account_.maximum != 0 && account_.maximum / kShareOfMaximum < limit)
+    limit = account_.maximum / kShareOfMaximum;
   const size_t more = granted_for(size_class, capacity) - granted_for(size_class, old_capacity);
   if (more != 0 && cache->granted_bytes + more > limit) return false;
   const size_t shared =
@@ -161,8 +163,8 @@ void PrivateHeap::flush_all(HeapCache* cache) {
 
 void PrivateHeap::free_cache(HeapCache* cache) {
   HeapCache::process_room.give(beyond_cache_due(cache->granted_bytes));
-  ended_refills_ += cache->refills;
-  ended_flushes_ += cache->flushes;
+  caches_.ended_refills += cache->refills;
+  caches_.ended_flushes += cache->flushes;
   for (HeapMagazine& m : cache->magazines) {
     if (m.base != nullptr) metadata.free(m.base, m.capacity() * sizeof(CacheSlot));
   }
@@ -172,7 +174,7 @@ void PrivateHeap::free_cache(HeapCache* cache) {
 
 void PrivateHeap::end_cache(HeapCache* cache) {
   flush_all(cache);
-  caches_.remove(cache);
+  caches_.list.remove(cache);
   free_cache(cache);
 }
 
@@ -182,7 +184,7 @@ void PrivateHeap::retire_cache(HeapCache* cache) {
   // The thread that locked the heap may be in the middle of a walk, in a span that these slots
   // could empty. This thread does not wait: its caller has the registry's lock, which that thread
   // may need.
-  if (LOAM_UNLIKELY(lock_owner_ != 0)) {
+  if (LOAM_UNLIKELY(hold_.owner != 0)) {
     cache->owner = nullptr;
     return;
   }
@@ -190,30 +192,30 @@ void PrivateHeap::retire_cache(HeapCache* cache) {
 }
 
 void PrivateHeap::stop_caches() {
-  if (unsynchronized() || stopped_) return;
-  stopped_ = true;
-  if (caches_.empty()) return;
+  if (unsynchronized() || hold_.stops_caches) return;
+  hold_.stops_caches = true;
+  if (caches_.list.empty()) return;
   close_doors();
   // Never refused: without the barrier there are no caches.
   const bool stopped = os::barrier_all_threads();
   LOAM_CHECK(stopped, "private heap: the system took its barrier back");
-  for (HeapCache* cache : caches_) {
+  for (HeapCache* cache : caches_.list) {
     cache->owner->wait_until_left(
         [](unsigned looks) { looks < kLooks ? cpu_pause() : os::yield(); });
   }
 }
 
 void PrivateHeap::resume_caches() {
-  if (unsynchronized() || lock_owner_ != 0) return;
-  stopped_ = false;
-  for (HeapCache* cache : caches_) {
+  if (unsynchronized() || hold_.owner != 0) return;
+  hold_.stops_caches = false;
+  for (HeapCache* cache : caches_.list) {
     LOAM_LIKELY(cache->owner != nullptr) ? cache->owner->open(this, cache) : end_cache(cache);
   }
 }
 
 // pre: the caches are stopped
 void PrivateHeap::bring_home() {
-  for (HeapCache* cache : caches_) {
+  for (HeapCache* cache : caches_.list) {
     flush_all(cache);
   }
   release_all_held_back();

@@ -4,13 +4,12 @@
 //
 //   a held back slot is in the state kSlotCached;   bytes <= kMostBytes;   the newest `count` of a ring
 //
-// Under the heap's lock, except first_overrun(): the thread that has a block guards it.
+// Under the heap's lock, but for canaries: the thread that has a block guards it.
 #include <cstring>
 
 #include "base/check.h"
 #include "hardening/canary.h"
 #include "hardening/quarantine.h"
-#include "os/fatal.h"
 #include "private/private_heap.h"
 
 namespace loam {
@@ -36,19 +35,11 @@ size_t slot_bytes_of(const CacheSlot& slot) { return private_run_at(slot.block)-
 
 size_t PrivateHeap::canary_bytes() const { return canary() ? kCanaryBytes : 0; }
 
-void PrivateHeap::guard(void* block, size_t bytes, size_t usable) const {
-  write_canary(block, bytes, usable);
-}
-
-size_t PrivateHeap::first_overrun(const Found& found, const void* block) {
-  return first_overwritten(block, found.bytes, found.usable);
-}
-
 void PrivateHeap::report_overflow(const void* block) {
   const Found found = locate(block);
   if (found.status != LOAM_OK)
     return report_misuse("overflow: a block's end was overwritten", block);
-  loam::report_overflow(block, first_overrun(found, block), found.bytes);
+  loam::report_overflow(block, first_overwritten(block, found.bytes, found.usable), found.bytes);
 }
 
 bool PrivateHeap::blocks_are_intact(bool report) {
@@ -61,7 +52,9 @@ bool PrivateHeap::blocks_are_intact(bool report) {
       const void* block =
           run->slots != 0 ? run->slot_address(slot) : reinterpret_cast<void*>(run->base);
       const Found found = locate(block);
-      if (found.status != LOAM_OK || first_overrun(found, block) == found.usable) continue;
+      if (found.status != LOAM_OK ||
+          first_overwritten(block, found.bytes, found.usable) == found.usable)
+        continue;
       if (report) report_overflow(block);
       intact = false;
     }
@@ -72,9 +65,6 @@ bool PrivateHeap::blocks_are_intact(bool report) {
 // ---- poison -------------------------------------------------------------------------------------
 
 size_t PrivateHeap::held_back() const { return held_back_ == nullptr ? 0 : held_back_->count; }
-size_t PrivateHeap::held_back_bytes() const {
-  return held_back_ == nullptr ? 0 : held_back_->bytes;
-}
 
 // The bins count them as taken, and the program has freed them, so readers see them as cached.
 void PrivateHeap::count_held_back(uint32_t cached[kSizeClassCount]) const {

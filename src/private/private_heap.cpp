@@ -18,7 +18,14 @@ namespace loam {
 // ---- beginning and end ------------------------------------------------------------------------
 
 loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t generation) {
-  flags_ = asked_flags_ = options.flags;
+  held_back_ = nullptr;
+  serials_ = 0;
+  hold_ = {};
+  account_ = {};
+  caches_ = {};
+  mixed_ = {};
+  asked_ = {options.flags, options.on_failure, options.context, 0, {}};
+  flags_ = options.flags;
   if (hardening.has(Hardening::kCanary)) flags_ |= LOAM_HEAP_CANARY;
   if (hardening.has(Hardening::kQuarantine)) flags_ |= LOAM_HEAP_POISON;
   if (hardening.has(Hardening::kZero)) flags_ |= LOAM_HEAP_ZERO_ON_FREE;
@@ -26,81 +33,66 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     flags_ |= LOAM_HEAP_EXACT_SIZES;
     start_canaries();
   }
-  held_back_ = nullptr;
   mode_.store((flags_ & LOAM_HEAP_EAGER) != 0 ? LOAM_MODE_LOW_FRAGMENTATION : LOAM_MODE_STANDARD,
               std::memory_order_relaxed);
-  on_failure_ = options.on_failure;
-  failure_context_ = options.context;
-  memset(name_, 0, sizeof name_);
-  if (options.name != nullptr) text::copy(name_, options.name, sizeof name_);
-  lock_owner_ = 0;
-  lock_depth_ = 0;
-  stopped_word_ = 0;
-  stopped_ = false;
-  charged_ = peak_ = records_ = set_aside_ = large_bytes_ = coming_bytes_ = unbacked_pages_ = 0;
-  lost_slots_ = 0;
-  large_taken_ = large_given_ = ended_refills_ = ended_flushes_ = serials_ = 0;
+  if (options.name != nullptr) text::copy(asked_.name, options.name, sizeof asked_.name);
   set_small_threshold(LOAM_MAX_SMALL_THRESHOLD);
-  maximum_ = 0;
   if (options.maximum != 0) {
     if (options.maximum > kLargestRequest) return LOAM_INVALID_ARGUMENT;
-    maximum_ = Pages::covering(options.maximum).bytes();
+    account_.maximum = Pages::covering(options.maximum).bytes();
   }
   // A size beyond every address space is not tried piece by piece. (Beyond the maximum the first
   // piece is refused.)
   const bool has_addresses = options.initial >> kAddressBits == 0;
-  if (options.initial > kLargestRequest || (maximum_ == 0 && !has_addresses))
+  if (options.initial > kLargestRequest || (account_.maximum == 0 && !has_addresses))
     return LOAM_OUT_OF_MEMORY;
-  starter_ = nullptr;
-  mixed_runs_ = mixed_pages_ = 0;
-  refused_bytes_ = 0;
   if (!charge(sizeof(PrivateHeap))) return LOAM_LIMIT_REACHED;
-  records_ = sizeof(PrivateHeap);
-  Pages left = Pages::covering(options.initial);
-  if (maximum_ != 0 && left.bytes() <= maximum_) {
+  account_.records = sizeof(PrivateHeap);
+  const loam_status status = set_aside(Pages::covering(options.initial));
+  status == LOAM_OK ? generation_.store(generation, std::memory_order_release) : finish();
+  return status;
+}
+
+// Takes the heap's initial memory.
+loam_status PrivateHeap::set_aside(Pages left) {
+  if (account_.maximum != 0 && left.bytes() <= account_.maximum) {
     // The heap's records are a part of the requested memory. Otherwise no heap could begin at its
     // maximum.
     const size_t records =
-        charged_ + (left.count / kMaxRun.count + 1) * charged_for_record(sizeof(HeapRun));
-    const Pages room(records < maximum_ ? (maximum_ - records) >> kPageShift : 0);
+        account_.charged + (left.count / kMaxRun.count + 1) * charged_for_record(sizeof(HeapRun));
+    const Pages room(records < account_.maximum ? (account_.maximum - records) >> kPageShift : 0);
     if (left > room) left = room;
   }
-  while (left.count != 0) {
+  for (loam_status why; left.count != 0;) {
     // In pieces that a run can hold; each gives way from its end.
     const Pages pages = left > kMaxRun ? kMaxRun : left;
-    HeapRun* run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
-    const bool fits = run != nullptr && charge(pages.bytes());
-    Span* span = fits ? page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap).span
-                      : nullptr;
+    HeapRun* run = new_run(pages.bytes(), sizeof(HeapRun), &why);
+    Span* span = run == nullptr
+                     ? nullptr
+                     : page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap).span;
     if (span == nullptr) {
-      const bool limited = !fits && maximum_ != 0;
-      if (fits) uncharge(pages.bytes());
-      if (run != nullptr) free_record(run, sizeof(HeapRun));
-      finish();
-      return limited ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+      if (run != nullptr) drop_run(run, sizeof(HeapRun));
+      return run == nullptr ? why : LOAM_OUT_OF_MEMORY;
     }
-    run->heap = this;
     run->base = span_base(span);
     run->use = RunUse::kSetAside;
     run->span = span;
-    run->bytes = pages.bytes();
     set_run(span, run);
     add_run(run);
-    set_aside_ += pages.bytes();
+    account_.set_aside += pages.bytes();
     left -= pages;
   }
-  generation_.store(generation, std::memory_order_release);
   return LOAM_OK;
 }
 
 loam_status PrivateHeap::stop_for_ever() {
   Lock lock(mutex_);
-  if (lock_owner_ != 0 && lock_owner_ != this_thread()) return LOAM_BUSY;
+  if (hold_.owner != 0 && hold_.owner != this_thread()) return LOAM_BUSY;
   generation_.store(0, std::memory_order_release);
   close_doors();
 #if defined(LOAM_DEBUG)
-  if (!unsynchronized() && !caches_.empty() && os::barrier_all_threads()) {
-    for (HeapCache* cache : caches_) {
+  if (!unsynchronized() && !caches_.list.empty() && os::barrier_all_threads()) {
+    for (HeapCache* cache : caches_.list) {
       if (cache->owner == nullptr) continue;
       // Many looks, because the store is on its way. A thread that is busy with another heap may
       // stay there for as long as the system likes.
@@ -115,18 +107,18 @@ loam_status PrivateHeap::stop_for_ever() {
     }
   }
 #endif
-  lock_owner_ = 0;
-  lock_depth_ = 0;
+  hold_.owner = 0;
+  hold_.depth = 0;
   return LOAM_OK;
 }
 
 void PrivateHeap::finish() {
   static_cast<void>(blocks_are_intact(true));
-  while (HeapCache* cache = caches_.front()) {
-    caches_.remove(cache);
+  while (HeapCache* cache = caches_.list.front()) {
+    caches_.list.remove(cache);
     free_cache(cache);
   }
-  own_cache_ = nullptr;
+  caches_.own = nullptr;
   release_all_held_back();
   while (HeapRun* run = runs_.front()) release_run(run);
   for (HeapBins*& group : groups_) {
@@ -138,15 +130,17 @@ void PrivateHeap::finish() {
 // ---- accounts -----------------------------------------------------------------------------------
 
 bool PrivateHeap::charge(size_t bytes) {
-  if (maximum_ != 0 && (bytes > maximum_ || charged_ > maximum_ - bytes)) return false;
-  charged_ += bytes;
-  if (charged_ > peak_) peak_ = charged_;
+  if (account_.maximum != 0 &&
+      (bytes > account_.maximum || account_.charged > account_.maximum - bytes))
+    return false;
+  account_.charged += bytes;
+  if (account_.charged > account_.peak) account_.peak = account_.charged;
   return true;
 }
 
 size_t PrivateHeap::room() {
   Use use(*this);
-  return maximum_ == 0 ? SIZE_MAX : maximum_ - charged_;
+  return account_.maximum == 0 ? SIZE_MAX : account_.maximum - account_.charged;
 }
 
 // The bytes of a record in pieces of the metadata.
@@ -158,7 +152,8 @@ size_t PrivateHeap::charged_for_record(size_t bytes) {
 
 void* PrivateHeap::allocate_record(size_t bytes) {
   const size_t piece = charged_for_record(bytes);
-  if (set_aside_ != 0 && maximum_ != 0 && charged_ + piece > maximum_)
+  if (account_.set_aside != 0 && account_.maximum != 0 &&
+      account_.charged + piece > account_.maximum)
     use_set_aside(Pages::covering(piece));
   if (!charge(piece)) return nullptr;
   void* record = metadata.allocate(bytes);
@@ -166,26 +161,46 @@ void* PrivateHeap::allocate_record(size_t bytes) {
     uncharge(piece);
     return nullptr;
   }
-  records_ += piece;
+  account_.records += piece;
   return record;
 }
 
 void PrivateHeap::free_record(void* record, size_t bytes) {
   const size_t piece = charged_for_record(bytes);
   metadata.free(record, bytes);
-  records_ -= piece;
+  account_.records -= piece;
   uncharge(piece);
+}
+
+// Charges the heap for pages and their record. Null with *why set; then nothing is charged.
+HeapRun* PrivateHeap::new_run(size_t pages, size_t record_bytes, loam_status* why) {
+  *why = LOAM_LIMIT_REACHED;
+  if (!charge(pages)) return nullptr;
+  HeapRun* const run = static_cast<HeapRun*>(allocate_record(record_bytes));
+  if (run == nullptr) {
+    *why = why_no_record(record_bytes);
+    uncharge(pages);
+    return nullptr;
+  }
+  run->heap = this;
+  run->bytes = pages;
+  return run;
+}
+
+void PrivateHeap::drop_run(HeapRun* run, size_t record_bytes) {
+  uncharge(run->bytes);
+  free_record(run, record_bytes);
 }
 
 // Memory that was set aside gives way from its end, so the page heap finds there the pages that the
 // caller requests next.
 void PrivateHeap::use_set_aside(Pages pages) {
-  if (LOAM_LIKELY(set_aside_ == 0)) return;
+  if (LOAM_LIKELY(account_.set_aside == 0)) return;
   for (HeapRun* run : runs_) {
     if (pages.count == 0 || run->use != RunUse::kSetAside) break;  // they are the oldest
     const Pages have(run->bytes >> kPageShift);
     const Pages part = pages < have ? pages : have;
-    set_aside_ -= part.bytes();
+    account_.set_aside -= part.bytes();
     uncharge(part.bytes());
     pages -= part;
     if (part == have) {
@@ -206,12 +221,10 @@ void PrivateHeap::add_run(HeapRun* run) {
 
 void PrivateHeap::release_run(HeapRun* run) {
   runs_.remove(run);
-  uncharge(run->bytes);
   const size_t record_bytes = run->record_bytes();
   if (run->span != nullptr) {
-    if (run->use == RunUse::kSpan) {
-      run->span->own(nullptr);
-    }
+    if (run->use == RunUse::kSpan) run->span->own(nullptr);
+    if (run->slots != 0) account_.unbacked_pages -= count_bits(run->span->unbacked_pages);
     if (run->use == RunUse::kMixed && run->former() != nullptr) {
       free_record(run->former(), run->former()->record_bytes());
     }
@@ -223,7 +236,7 @@ void PrivateHeap::release_run(HeapRun* run) {
     const bool may_wait = !hardening.on() && !zero_on_free() && !poisons();
     static_cast<void>(huge_map.free(run->base, may_wait));
   }
-  free_record(run, record_bytes);
+  drop_run(run, record_bytes);
 }
 
 // ---- allocating ---------------------------------------------------------------------------------
@@ -258,7 +271,7 @@ bool PrivateHeap::take_slot(HeapCache* cache, Request* request, loam_status* why
   request->block = slot.block;
   request->usable = kSizeClasses[size_class].bytes;
   // Under the lock, for a thread that validates the heap meanwhile.
-  if (canary()) guard(slot.block, request->bytes, request->usable);
+  if (canary()) write_canary(slot.block, request->bytes, request->usable);
   store_state(slot.state, exact(), live_state(exact(), request->bytes));
   note_busy(bin_of(size_class));
   return true;
@@ -283,7 +296,7 @@ bool PrivateHeap::allocate_small(Request* request, loam_status* why) {
     resume_caches();
     if (took) return true;
   }
-  if (served && canary()) guard(request->block, request->bytes, request->usable);
+  if (served && canary()) write_canary(request->block, request->bytes, request->usable);
   return served;
 }
 
@@ -296,20 +309,14 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
     use_set_aside(Pages(pages >> kPageShift));
     for (int attempt = 0; attempt < 2 && run == nullptr; ++attempt) {
       if (attempt == 1) {
-        if (pages > maximum_) break;
+        if (pages > account_.maximum) break;
         reclaim();
       }
-      if (!has_room(pages, sizeof(HeapRun), false) || !charge(pages)) {
-        *why = LOAM_LIMIT_REACHED;
-        continue;
-      }
-      run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
-      if (run != nullptr) break;
-      *why = why_no_record(sizeof(HeapRun));
-      uncharge(pages);
+      *why = LOAM_LIMIT_REACHED;
+      if (has_room(pages, sizeof(HeapRun), false)) run = new_run(pages, sizeof(HeapRun), why);
     }
     if (run == nullptr) return nullptr;
-    coming_bytes_ += pages;
+    account_.coming_bytes += pages;
   }
   // Not under the heap's lock: the system call may take long.
   bool is_zero = zero;
@@ -317,19 +324,16 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
   void* block = grows ? huge_map.allocate(bytes, alignment, owner, &is_zero, canary_bytes(), true)
                       : allocate_large_block(bytes, alignment, owner, &is_zero, canary_bytes());
   if (block != nullptr && zero && !is_zero) memset(block, 0, pages);
-  if (block != nullptr && canary()) guard(block, bytes, pages);
+  if (block != nullptr && canary()) write_canary(block, bytes, pages);
   Use use(*this);
-  coming_bytes_ -= pages;
+  account_.coming_bytes -= pages;
   if (block == nullptr) {
     *why = LOAM_OUT_OF_MEMORY;
-    free_record(run, sizeof(HeapRun));
-    uncharge(pages);
+    drop_run(run, sizeof(HeapRun));
     return nullptr;
   }
-  run->heap = this;
   run->base = reinterpret_cast<uintptr_t>(block);
   run->requested = bytes;
-  run->bytes = pages;
   Span* span = span_at(run->base);
   run->span = span != nullptr && span->kind == SpanKind::kLarge && span_base(span) == run->base
                   ? span
@@ -337,8 +341,8 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
   run->use = run->span != nullptr ? RunUse::kLarge : RunUse::kHuge;
   if (run->span != nullptr) set_run(span, run);
   add_run(run);
-  ++large_taken_;
-  large_bytes_ += pages;
+  ++account_.large_taken;
+  account_.large_bytes += pages;
   return block;
 }
 
@@ -380,7 +384,7 @@ PrivateHeap::Found PrivateHeap::find(const void* block) const {
   if (found.status == LOAM_OK) {
     if (found.run->heap != this) {
       found.status = LOAM_WRONG_HEAP;
-    } else if (canary() && first_overrun(found, block) != found.usable) {
+    } else if (canary() && first_overwritten(block, found.bytes, found.usable) != found.usable) {
       found.status = LOAM_CORRUPT;
     }
   } else if (seems_live(block)) {
@@ -444,8 +448,8 @@ loam_status PrivateHeap::free_large(const Found& found, void* block) {
   if (zero_on_free() && run->use == RunUse::kLarge) memset(block, 0, end_of(found));
   Use use(*this);
   if (find(block).run != run) return LOAM_INVALID_BLOCK;  // another thread was first
-  ++large_given_;
-  large_bytes_ -= run->bytes;
+  ++account_.large_given;
+  account_.large_bytes -= run->bytes;
   release_run(run);
   return LOAM_OK;
 }
@@ -455,7 +459,7 @@ loam_status PrivateHeap::free_large(const Found& found, void* block) {
 loam_status PrivateHeap::lock() {
   if (unsynchronized()) {
     Lock lock(mutex_);
-    ++lock_depth_;
+    ++hold_.depth;
     return LOAM_OK;
   }
   Use use(*this);
@@ -464,29 +468,29 @@ loam_status PrivateHeap::lock() {
 }
 
 void PrivateHeap::lock_inside() {
-  if (lock_depth_++ != 0) return;
-  lock_owner_ = this_thread();
-  __atomic_store_n(&stopped_word_, 1, __ATOMIC_RELAXED);
+  if (hold_.depth++ != 0) return;
+  hold_.owner = this_thread();
+  __atomic_store_n(&hold_.word, 1, __ATOMIC_RELAXED);
   stop_caches();
 }
 
 loam_status PrivateHeap::try_lock() {
   if (unsynchronized()) return lock();
   Lock lock(mutex_);
-  if (lock_owner_ != 0 && lock_owner_ != this_thread()) return LOAM_BUSY;
+  if (hold_.owner != 0 && hold_.owner != this_thread()) return LOAM_BUSY;
   lock_inside();
   return LOAM_OK;
 }
 
 loam_status PrivateHeap::unlock() {
   Lock lock(mutex_);
-  if (lock_depth_ == 0 || (!unsynchronized() && lock_owner_ != this_thread()))
+  if (hold_.depth == 0 || (!unsynchronized() && hold_.owner != this_thread()))
     return LOAM_NOT_OWNER;
-  if (--lock_depth_ != 0 || unsynchronized()) return LOAM_OK;
-  lock_owner_ = 0;
+  if (--hold_.depth != 0 || unsynchronized()) return LOAM_OK;
+  hold_.owner = 0;
   resume_caches();
-  __atomic_store_n(&stopped_word_, 0, __ATOMIC_RELAXED);
-  os::wake_one(&stopped_word_);
+  __atomic_store_n(&hold_.word, 0, __ATOMIC_RELAXED);
+  os::wake_one(&hold_.word);
   return LOAM_OK;
 }
 
@@ -507,9 +511,9 @@ void PrivateHeap::set_small_threshold(size_t bytes) {
   if (canary() || poisons()) classes = 0;
   Use use(*this);
   stop_caches();
-  threshold_ = bytes;
+  asked_.threshold = bytes;
   cached_classes_.store(classes, std::memory_order_relaxed);
-  for (HeapCache* cache : caches_) {
+  for (HeapCache* cache : caches_.list) {
     for (unsigned c = classes + 1; c < kSizeClassCount; ++c) {
       retire_magazine(cache, c);
     }
@@ -522,14 +526,14 @@ void PrivateHeap::reset_after_fork(uintptr_t survivor) {
   inside_.store(0, std::memory_order_relaxed);
   // A thread on a fast path may have had a slot in its hands: its state says cached, and it is in
   // no magazine.
-  for (const HeapCache* cache : caches_) {
+  for (const HeapCache* cache : caches_.list) {
     if (cache->owner == nullptr || cache->owner == thread_heaps()) continue;
-    lost_slots_ += cache->owner->busy.load(std::memory_order_relaxed);
+    caches_.lost_slots += cache->owner->busy.load(std::memory_order_relaxed);
   }
-  if (unsynchronized() || lock_owner_ == 0 || lock_owner_ == survivor) return;
-  lock_owner_ = 0;
-  lock_depth_ = 0;
-  stopped_word_ = 0;
+  if (unsynchronized() || hold_.owner == 0 || hold_.owner == survivor) return;
+  hold_.owner = 0;
+  hold_.depth = 0;
+  hold_.word = 0;
   resume_caches();
 }
 

@@ -1,7 +1,7 @@
 // A private heap: its own spans, large blocks and caches, on the page heap that all heaps share.
 //
-//   charged_ = records + pages of all runs (set aside ones included, and those on their way)
-//           <= maximum_ unless that is 0
+//   account_.charged = records + pages of all runs (set aside ones included, and those on their way)
+//           <= account_.maximum unless that is 0
 //   slots of a bin's spans = free slots + slots that threads' caches hold + live slots
 //   taken - given = cached + live, those in mixed runs included
 //
@@ -40,18 +40,6 @@ struct HeapBins {
   HeapBin bins[kBins];
 };
 
-struct HeapFigures {
-  uint64_t taken;  ///< slots handed to the program or to caches
-  uint64_t given;
-  uint64_t large_taken;
-  uint64_t large_given;
-  uint64_t refills;
-  uint64_t flushes;
-  uint64_t lock_acquisitions;
-  uint64_t lock_contentions;
-  size_t caches;
-};
-
 /// The counters of a heap (stats.h).
 struct HeapReading {
   struct Class {
@@ -61,6 +49,8 @@ struct HeapReading {
   size_t charged, records, set_aside, large_bytes, large_blocks, unbacked_pages, mixed_runs,
       mixed_pages;
   uint64_t lock_acquisitions, lock_contentions, lock_refusals;
+  size_t caches;
+  uint64_t refills, flushes;  ///< of the caches that there are now, and of those that ended
 };
 
 struct HeldBack;  // private_guard.cpp
@@ -125,7 +115,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// largest free slot.
   Pages compact(size_t* largest);
   [[nodiscard]] bool is_valid();
-  [[nodiscard]] HeapFigures figures();
   /// Does not wait for a thread that holds loam_lock(). A heap without locks is read as it is.
   using VisitClass = void (*)(void* context, unsigned size_class,
                               const HeapReading::Class& figures);
@@ -133,28 +122,25 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// `visit` gets one class after the other, under the heap's lock, and must not call any heap.
   template <class Visit>
   void read(HeapReading* out, Visit visit) {
-    read(
-        out,
-        [](void* it, unsigned c, const HeapReading::Class& k) { (*static_cast<Visit*>(it))(c, k); },
-        &visit);
+    read(out, &visit_by<Visit>, &visit);
   }
 
   [[nodiscard]] loam_status set_mode(int mode);
   [[nodiscard]] int mode() const { return mode_.load(std::memory_order_relaxed); }
   void set_small_threshold(size_t bytes);
-  [[nodiscard]] size_t small_threshold() const { return threshold_; }
+  [[nodiscard]] size_t small_threshold() const { return asked_.threshold; }
 
-  [[nodiscard]] const char* name() const { return name_; }
+  [[nodiscard]] const char* name() const { return asked_.name; }
   /// As given at the heap's creation, without the additions of LOAM_HARDEN.
-  [[nodiscard]] unsigned flags() const { return asked_flags_; }
+  [[nodiscard]] unsigned flags() const { return asked_.flags; }
   [[nodiscard]] bool exact() const { return (flags_ & LOAM_HEAP_EXACT_SIZES) != 0; }
   [[nodiscard]] bool canary() const { return (flags_ & LOAM_HEAP_CANARY) != 0; }
   /// Reports which byte behind the live block was overwritten, as report_misuse() does.
   /// pre: LOAM_CORRUPT was answered
   static void report_overflow(const void* block);
-  [[nodiscard]] size_t maximum() const { return maximum_; }
-  [[nodiscard]] loam_failure_callback on_failure() const { return on_failure_; }
-  [[nodiscard]] void* failure_context() const { return failure_context_; }
+  [[nodiscard]] size_t maximum() const { return account_.maximum; }
+  [[nodiscard]] loam_failure_callback on_failure() const { return asked_.on_failure; }
+  [[nodiscard]] void* failure_context() const { return asked_.context; }
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   /// Bytes below the maximum.
   [[nodiscard]] size_t room();
@@ -182,20 +168,31 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   friend class HeapRegistry;
   friend struct CounterFields;
 
+  template <class Visit>
+  static void visit_by(void* visit, unsigned size_class, const HeapReading::Class& figures) {
+    (*static_cast<Visit*>(visit))(size_class, figures);
+  }
+  void read_inside(HeapReading* out, VisitClass visit, void* context);
+  [[nodiscard]] static size_t describe_step(HeapRun* run, size_t step, loam_walk_entry* entry);
+
   // private_heap.cpp
   class Use;
   [[nodiscard]] bool unsynchronized() const { return (flags_ & LOAM_HEAP_UNSYNCHRONIZED) != 0; }
   [[nodiscard]] bool zero_on_free() const { return (flags_ & LOAM_HEAP_ZERO_ON_FREE) != 0; }
   [[nodiscard]] bool charge(size_t bytes);
-  void uncharge(size_t bytes) { charged_ -= bytes; }
+  void uncharge(size_t bytes) { account_.charged -= bytes; }
   [[nodiscard]] static size_t charged_for_record(size_t bytes);
   [[nodiscard]] void* allocate_record(size_t bytes);
   void free_record(void* record, size_t bytes);
+  [[nodiscard]] HeapRun* new_run(size_t pages, size_t record_bytes, loam_status* why);
+  void drop_run(HeapRun* run, size_t record_bytes);
   /// Why allocate_record() gave none.
   [[nodiscard]] loam_status why_no_record(size_t bytes) const {
-    return maximum_ != 0 && charged_ + charged_for_record(bytes) > maximum_ ? LOAM_LIMIT_REACHED
-                                                                            : LOAM_OUT_OF_MEMORY;
+    return account_.maximum != 0 && account_.charged + charged_for_record(bytes) > account_.maximum
+               ? LOAM_LIMIT_REACHED
+               : LOAM_OUT_OF_MEMORY;
   }
+  [[nodiscard]] loam_status set_aside(Pages left);
   void use_set_aside(Pages pages);
   /// A request for a small block, and the class that served it.
   struct Request {
@@ -230,22 +227,23 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] HeapRun* add_cut_run(RunUse use, unsigned size_class, Pages pages,
                                      size_t slot_bytes, unsigned slots, loam_status* why);
   [[nodiscard]] HeapRun* add_span(HeapBin* bin, unsigned size_class, loam_status* why);
-  void place(HeapBin* bin, HeapRun* run);
   unsigned take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why);
   void note_backed(HeapRun* run, size_t slot, size_t count);
   void give(const CacheSlot* slots, unsigned count);
   void release_span(HeapBin* bin, HeapRun* run);
   void release_empty_spans();
-  // starter_pages.cpp
-  [[nodiscard]] bool take_from_starter(Request* request);
+  Pages purge_inside(HeapRun* run);
+  [[nodiscard]] bool bins_are_valid() const;
 
   // mixed_runs.cpp
+  void note_busy(const HeapBin* bin);
+  [[nodiscard]] bool take_from_starter(Request* request);
   struct Stretch;
   [[nodiscard]] static unsigned class_within(size_t bytes);
   [[nodiscard]] bool has_room(size_t pages, size_t record_bytes, bool of_span) const;
   [[nodiscard]] uint64_t returns() const;
   /// Whether spans are cut anew. A live block's state then moves to another record, under the lock.
-  [[nodiscard]] bool recuts() const { return maximum_ != 0; }
+  [[nodiscard]] bool recuts() const { return account_.maximum != 0; }
   [[nodiscard]] HeapRun* add_mixed(Pages pages, size_t piece_bytes);
   void count_mixed(HeapRun* run);
   void release_mixed(HeapRun* run);
@@ -272,19 +270,12 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] size_t end_of(const Found& found) const {
     return canary() ? found.bytes : found.usable;
   }
-  void guard(void* block, size_t bytes, size_t usable) const;
-  [[nodiscard]] static size_t first_overrun(const Found& found, const void* block);
   void hold_back(const CacheSlot& slot, size_t bytes);
   void release_oldest();
   void release_all_held_back();
   [[nodiscard]] bool poison_is_intact() const;
   [[nodiscard]] size_t held_back() const;
   void count_held_back(uint32_t cached[kSizeClassCount]) const;
-  [[nodiscard]] size_t held_back_bytes() const;
-
-  void note_busy(const HeapBin* bin);
-  Pages purge_inside(HeapRun* run);
-  [[nodiscard]] bool bins_are_valid() const;
 
   // private_cache.cpp
   [[nodiscard]] HeapCache* cache_for_thread();
@@ -306,9 +297,53 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void bring_home();
   void reclaim();
 
+  // What the program asked for. `threshold`: of blocks that use caches.
+  struct Asked {
+    unsigned flags;
+    loam_failure_callback on_failure;
+    void* context;
+    size_t threshold;
+    char name[kNameBytes];
+  };
+  // Bytes, of the heap's maximum and of what it holds.
+  struct Account {
+    size_t maximum;  // 0: none
+    size_t charged;
+    size_t peak;
+    size_t records;
+    size_t set_aside;
+    size_t large_bytes;     // whole pages
+    size_t coming_bytes;    // charged for large blocks that are being made
+    size_t unbacked_pages;  // of spans and mixed runs
+    uint64_t large_taken;
+    uint64_t large_given;
+  };
+  // loam_lock().
+  struct Hold {
+    uint32_t word;  // 1 while a thread holds it: other threads sleep on it
+    unsigned depth;
+    uintptr_t owner;
+    bool stops_caches;  // the doors to all caches are closed, no thread is inside
+  };
+  struct Caches {
+    List<HeapCache> list;
+    HeapCache* own;
+    uint64_t ended_refills;
+    uint64_t ended_flushes;
+    uint32_t lost_slots;  // at most this many slots were in no place at the fork
+  };
+  struct Mixed {
+    HeapRun* starter;  // the newest starter page; null once it is full, or there are enough of them
+    uint32_t runs;     // starter pages count
+    uint32_t pages;
+    // A request of this many bytes found no place at this count of returns(). No such request will
+    // before the count rises.
+    size_t refused_bytes;
+    uint64_t refused_at;
+  };
+
   std::atomic<uint64_t> generation_{0};
   unsigned flags_ = 0;
-  unsigned asked_flags_ = 0;
   std::atomic<int> mode_{0};
   // Classes from 1 to this one use caches. Changes under the lock; relaxed: a thread that reads it
   // without the lock checks again inside.
@@ -316,43 +351,16 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] bool is_cached(unsigned size_class) const {
     return size_class <= cached_classes_.load(std::memory_order_relaxed);
   }
-  uint32_t stopped_word_ = 0;  // 1 while a thread holds loam_lock(): other threads sleep on it
-  uintptr_t lock_owner_ = 0;
-  Mutex mutex_;
-  unsigned lock_depth_ = 0;
-  bool stopped_ = false;             // the doors to all caches are closed, no thread is inside
   std::atomic<uint32_t> inside_{0};  // debug builds: a thread is in an unsynchronised heap
-
-  size_t maximum_ = 0;
-  size_t charged_ = 0;
-  size_t peak_ = 0;
-  size_t records_ = 0;
-  size_t set_aside_ = 0;
-  size_t large_bytes_ = 0;   // whole pages
-  size_t coming_bytes_ = 0;  // charged for large blocks that are being made
-  uint64_t large_taken_ = 0;
-  uint64_t large_given_ = 0;
-  uint64_t ended_refills_ = 0;
-  uint64_t ended_flushes_ = 0;
+  Mutex mutex_;
+  Hold hold_{};
+  Account account_{};
   uint64_t serials_ = 0;
-  size_t unbacked_pages_ = 0;
-  size_t threshold_ = 0;
   List<HeapRun> runs_;
-  List<HeapCache> caches_;
-  HeapRun* starter_ =
-      nullptr;  // the newest starter page; null once it is full, or the heap has enough of them
-  uint32_t mixed_runs_ = 0;  // starter pages count
-  uint32_t mixed_pages_ = 0;
-  uint32_t lost_slots_ = 0;  // at most this many slots were in no place at the fork
-  HeapCache* own_cache_ = nullptr;
+  Caches caches_{};
+  Mixed mixed_{};
   HeldBack* held_back_ = nullptr;  // freed blocks full of poison; null until there is one
-  // A request of this many bytes found no place at this count of returns(). No such request will
-  // before the count rises.
-  size_t refused_bytes_ = 0;
-  uint64_t refused_at_ = 0;
-  loam_failure_callback on_failure_ = nullptr;
-  void* failure_context_ = nullptr;
-  char name_[kNameBytes] = {};
+  Asked asked_{};
   static constexpr unsigned kBinGroups = (kSizeClassCount + HeapBins::kBins - 1) / HeapBins::kBins;
   HeapBins* groups_[kBinGroups] = {};
 };
@@ -371,10 +379,10 @@ class LOAM_CAPABILITY("scoped heap") PrivateHeap::Use {
       return;
     }
     heap.mutex_.lock();
-    while (LOAM_UNLIKELY(heap.lock_owner_ != 0 && heap.lock_owner_ != this_thread())) {
+    while (LOAM_UNLIKELY(heap.hold_.owner != 0 && heap.hold_.owner != this_thread())) {
       heap.mutex_.unlock();
-      os::wait_while_equal(&heap.stopped_word_, 1);
-      os::wake_one(&heap.stopped_word_);  // each woken thread wakes the next
+      os::wait_while_equal(&heap.hold_.word, 1);
+      os::wake_one(&heap.hold_.word);  // each woken thread wakes the next
       heap.mutex_.lock();
     }
   }

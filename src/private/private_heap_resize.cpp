@@ -3,6 +3,7 @@
 
 #include "cache/large_blocks.h"
 #include "cache/resizing.h"
+#include "hardening/canary.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
 #include "pages/page_heap.h"
@@ -21,11 +22,11 @@ void clear(void* block, size_t from, size_t to) {
 // Records that a large block is at this address now, with its bytes, and takes `pages` bytes in
 // all.
 void PrivateHeap::note_resized(HeapRun* run, void* block, size_t bytes, size_t pages) {
-  large_bytes_ = large_bytes_ - run->bytes + pages;
+  account_.large_bytes = account_.large_bytes - run->bytes + pages;
   run->base = reinterpret_cast<uintptr_t>(block);
   run->bytes = pages;
   run->requested = bytes;
-  if (canary()) guard(block, bytes, pages);
+  if (canary()) write_canary(block, bytes, pages);
 }
 
 void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, bool in_place,
@@ -61,7 +62,7 @@ void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, b
   }
   if (pages < old_pages) {
     uncharge(old_pages - pages);
-    refused_bytes_ = 0;
+    mixed_.refused_bytes = 0;
   }
   note_resized(run, resized, bytes, pages);
   *why = LOAM_OK;
@@ -120,7 +121,7 @@ loam_status PrivateHeap::try_resize(void* block, size_t bytes) {
   if (canary() || recuts()) {
     Use use(*this);  // for a thread that validates the heap meanwhile, or cuts the span anew
     if (found.run->list == kReplacedRun) found = locate(block);
-    if (canary()) guard(block, bytes, found.usable);
+    if (canary()) write_canary(block, bytes, found.usable);
     store_state(found.state, found.run->exact, live_state(found.run->exact, bytes));
     return LOAM_OK;
   }
@@ -141,12 +142,15 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
   const bool aligned = (reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0;
   const size_t kept = bytes < found.bytes ? bytes : found.bytes;
   void* moved = nullptr;
+  const auto stay = [&] {
+    *why = try_resize(block, bytes);
+    if (*why != LOAM_OK) return false;
+    if (zero) clear(block, kept, canary() ? bytes : found.usable);
+    return true;
+  };
   if (small) {
     const bool fits = bytes <= found.usable && worth_staying(found.usable, bytes + canary_bytes());
-    if (aligned && fits && try_resize(block, bytes) == LOAM_OK) {
-      if (zero) clear(block, kept, canary() ? bytes : found.usable);
-      return block;
-    }
+    if (aligned && fits && stay()) return block;
   } else if (bytes > kLargestSmall) {
     // As the default heap does: a long block that grows has a mapping of its own, and one that
     // becomes short has none, unless the maximum has no room for both places.
@@ -169,10 +173,7 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
     // A block that shrinks in a full heap keeps its place, whatever the waste.
     if (!aligned || bytes + canary_bytes() > found.usable) return nullptr;
     if (!small) return resize_and_clear(found, block, bytes, alignment, zero, why);
-    *why = try_resize(block, bytes);
-    if (*why != LOAM_OK) return nullptr;
-    if (zero) clear(block, kept, canary() ? bytes : found.usable);
-    return block;
+    return stay() ? block : nullptr;
   }
   memcpy(moved, block, kept);
   const loam_status freed = free(block);

@@ -65,6 +65,37 @@ HeapRun* restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
 
 }  // namespace
 
+// Describes what the step of a span leads to, or, where no page of it was given back, its first
+// slot. Returns the step of what it described.
+size_t PrivateHeap::describe_step(HeapRun* run, size_t step, loam_walk_entry* entry) {
+  if (step == 0) {
+    describe_region(run, entry);
+    return step;
+  }
+  // The next stretch of purged pages, from page step - 1 on.
+  const uint64_t from =
+      step < kFirstSlotStep ? (uint64_t{run->span->unbacked_pages} >> (step - 1)) << (step - 1) : 0;
+  if (from != 0) {
+    const unsigned first = lowest_bit(from), count = lowest_bit(~(from >> first));
+    entry->kind = LOAM_ENTRY_UNCOMMITTED;
+    entry->address = reinterpret_cast<void*>(run->base + Pages(first).bytes());
+    entry->bytes = Pages(count).bytes();
+    return first + count;
+  }
+  const size_t slot = step < kFirstSlotStep ? 0 : step - kFirstSlotStep;
+  const unsigned state = load_state(run->state_of(slot), run->exact);
+  const size_t end = end_of_slot(run, slot);
+  const size_t length = run->offset_of(end) - run->offset_of(slot);
+  entry->address = run->slot_address(slot);
+  entry->kind = state < kSlotLive ? LOAM_ENTRY_FREE : LOAM_ENTRY_SMALL;
+  entry->bytes = state < kSlotLive            ? length
+                 : run->exact                 ? state - kSlotLive
+                 : run->use == RunUse::kMixed ? kSizeClasses[class_within(length)].bytes
+                                              : length;
+  entry->overhead = length - entry->bytes;
+  return kFirstSlotStep + end - 1;
+}
+
 loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
   Lock lock(mutex_);
   size_t* cursor = entry->cursor;
@@ -91,38 +122,7 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
   entry->size = size;
   entry->region = region;
   if (run->slots != 0) {
-    const uint32_t given_back = run->span->unbacked_pages;
-    if (step > 0 && step < kFirstSlotStep) {
-      // The next stretch of purged pages, from page step - 1 on.
-      const uint64_t from = (uint64_t{given_back} >> (step - 1)) << (step - 1);
-      if (from == 0) {
-        step = kFirstSlotStep;
-      } else {
-        const unsigned first = lowest_bit(from);
-        const unsigned count = lowest_bit(~(from >> first));
-        entry->kind = LOAM_ENTRY_UNCOMMITTED;
-        entry->address = reinterpret_cast<void*>(run->base + Pages(first).bytes());
-        entry->bytes = Pages(count).bytes();
-        step = first + count;
-      }
-    } else if (step == 0) {
-      describe_region(run, entry);
-    }
-    if (step >= kFirstSlotStep && entry->kind == 0) {
-      const size_t slot = step - kFirstSlotStep;
-      const unsigned state = load_state(run->state_of(slot), run->exact);
-      const size_t end = end_of_slot(run, slot);
-      const size_t length = run->offset_of(end) - run->offset_of(slot);
-      step = kFirstSlotStep + end - 1;
-      entry->address = run->slot_address(slot);
-      entry->kind = state < kSlotLive ? LOAM_ENTRY_FREE : LOAM_ENTRY_SMALL;
-      const bool is_mixed = run->use == RunUse::kMixed;
-      entry->bytes = state < kSlotLive ? length
-                     : run->exact      ? state - kSlotLive
-                     : is_mixed        ? kSizeClasses[class_within(length)].bytes
-                                       : length;
-      entry->overhead = length - entry->bytes;
-    }
+    step = describe_step(run, step, entry);
   } else {
     entry->address = reinterpret_cast<void*>(run->base);
     entry->kind = run->use == RunUse::kSetAside ? LOAM_ENTRY_FREE
@@ -139,84 +139,56 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
 }
 
 void PrivateHeap::summary(loam_heap_summary* out) {
-  Use use(*this);
-  stop_caches();
-  for (const HeapCache* cache : caches_) {
-    for (unsigned c = 1; c < kSizeClassCount; ++c) {
-      out->cached += cache->magazines[c].held() * size_t{kSizeClasses[c].bytes};
-      out->blocks -= cache->magazines[c].held();  // the bins below count them as taken
-    }
-  }
-  resume_caches();
-  out->cached += held_back_bytes();
-  out->blocks -= held_back();
+  HeapReading r;
   size_t in_mixed = 0;
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const HeapBin* bin = bin_of(c);
-    if (bin == nullptr) continue;
-    const size_t slots = size_t{bin->spans} * kSizeClasses[c].slots;
-    out->spans += bin->spans;
-    out->free += bin->free_slots * size_t{kSizeClasses[c].bytes};
-    out->allocated += (slots - bin->free_slots) * size_t{kSizeClasses[c].bytes};
-    out->blocks += slots - bin->free_slots + bin->in_mixed;
-    out->allocated += bin->in_mixed * size_t{kSizeClasses[c].bytes};
-    in_mixed += bin->in_mixed * size_t{kSizeClasses[c].bytes};
-  }
-  out->spans += mixed_runs_;
-  out->free += Pages(mixed_pages_).bytes() - in_mixed;
-  out->allocated += large_bytes_ - out->cached;
-  out->large_blocks = large_taken_ - large_given_;
-  out->blocks += out->large_blocks;
-  out->free += set_aside_;
-  out->reserved = charged_;
-  out->committed = charged_ - Pages(unbacked_pages_).bytes();
-  out->maximum = maximum_;
-  out->peak_committed = peak_;
-  out->records = records_;
-}
-
-HeapFigures PrivateHeap::figures() {
-  HeapFigures f{};
+  auto add = [&](unsigned c, const HeapReading::Class& k) {
+    const size_t bytes = kSizeClasses[c].bytes;
+    const size_t used = k.spans * kSizeClasses[c].slots - k.free_slots + k.in_mixed;
+    out->spans += k.spans;
+    out->free += k.free_slots * bytes;
+    out->allocated += (used - k.cached) * bytes;
+    out->blocks += used - k.cached;
+    out->cached += k.cached * bytes;
+    in_mixed += k.in_mixed * bytes;
+  };
   Use use(*this);
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const HeapBin* bin = bin_of(c);
-    if (bin == nullptr) continue;
-    f.taken += bin->taken;
-    f.given += bin->given;
-  }
-  f.large_taken = large_taken_;
-  f.large_given = large_given_;
-  f.refills = ended_refills_;
-  f.flushes = ended_flushes_;
-  for (const HeapCache* cache : caches_) {
-    f.refills += cache->refills;
-    f.flushes += cache->flushes;
-    ++f.caches;
-  }
-  f.lock_acquisitions = mutex_.acquisitions();
-  f.lock_contentions = mutex_.contentions();
-  return f;
+  read_inside(&r, &visit_by<decltype(add)>, &add);
+  out->spans += r.mixed_runs;
+  out->free += Pages(r.mixed_pages).bytes() - in_mixed + r.set_aside;
+  out->allocated += r.large_bytes;
+  out->large_blocks = r.large_blocks;
+  out->blocks += r.large_blocks;
+  out->reserved = r.charged;
+  out->committed = r.charged - Pages(r.unbacked_pages).bytes();
+  out->maximum = account_.maximum;
+  out->peak_committed = account_.peak;
+  out->records = r.records;
 }
 
 void PrivateHeap::read(HeapReading* out, VisitClass visit, void* context) {
+  if (!unsynchronized()) mutex_.lock();
+  read_inside(out, visit, context);
+  if (!unsynchronized()) mutex_.unlock();
+}
+
+void PrivateHeap::read_inside(HeapReading* out, VisitClass visit, void* context) {
   *out = HeapReading{};
+  out->refills = caches_.ended_refills;
+  out->flushes = caches_.ended_flushes;
   uint32_t cached[kSizeClassCount] = {};
-  const bool locked = !unsynchronized();
-  if (locked) mutex_.lock();
-  const bool running =
-      locked && lock_owner_ == 0 && !caches_.empty();  // otherwise its caches are stopped already
-  if (running) stop_caches();
-  for (const HeapCache* cache : caches_) {
-    for (unsigned c = 1; c < kSizeClassCount; ++c)
-      cached[c] += static_cast<uint32_t>(cache->magazines[c].held());
+  stop_caches();
+  for (const HeapCache* cache : caches_.list) {
+    for (unsigned c = 1; c < kSizeClassCount; ++c) cached[c] += cache->magazines[c].held();
+    out->refills += cache->refills;
+    out->flushes += cache->flushes;
+    ++out->caches;
   }
-  if (running) resume_caches();
+  resume_caches();
   count_held_back(cached);
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const HeapBin* bin = bin_of(c);
     HeapReading::Class k{};
     k.cached = cached[c];
-    if (bin != nullptr) {
+    if (const HeapBin* bin = bin_of(c)) {
       k.spans = bin->spans;
       k.free_slots = bin->free_slots;
       k.in_mixed = bin->in_mixed;
@@ -225,18 +197,17 @@ void PrivateHeap::read(HeapReading* out, VisitClass visit, void* context) {
     }
     visit(context, c, k);
   }
-  out->charged = charged_;
-  out->records = records_;
-  out->set_aside = set_aside_;
-  out->large_bytes = large_bytes_;
-  out->large_blocks = large_taken_ - large_given_;
-  out->unbacked_pages = unbacked_pages_;
-  out->mixed_runs = mixed_runs_;
-  out->mixed_pages = mixed_pages_;
+  out->charged = account_.charged;
+  out->records = account_.records;
+  out->set_aside = account_.set_aside;
+  out->large_bytes = account_.large_bytes;
+  out->large_blocks = account_.large_taken - account_.large_given;
+  out->unbacked_pages = account_.unbacked_pages;
+  out->mixed_runs = mixed_.runs;
+  out->mixed_pages = mixed_.pages;
   out->lock_acquisitions = mutex_.acquisitions();
   out->lock_contentions = mutex_.contentions();
   out->lock_refusals = mutex_.refusals();
-  if (locked) mutex_.unlock();
 }
 
 Pages PrivateHeap::compact(size_t* largest) {
@@ -261,7 +232,7 @@ bool PrivateHeap::is_valid() {
   bool valid = bins_are_valid();
   size_t cached = 0, cached_states = 0, bytes = 0, spans = 0, large = 0, runs = 0, mixed = 0,
          mixed_pages = 0, in_mixed = 0;
-  for (const HeapCache* cache : caches_) {
+  for (const HeapCache* cache : caches_.list) {
     for (unsigned c = 0; c < kSizeClassCount; ++c) {
       const HeapMagazine& m = cache->magazines[c];
       valid = valid && m.base <= m.head && m.head <= m.end;
@@ -302,10 +273,12 @@ bool PrivateHeap::is_valid() {
     bin_spans += bin_of(c) == nullptr ? 0 : bin_of(c)->spans;
     in_mixed -= bin_of(c) == nullptr ? 0 : bin_of(c)->in_mixed;
   }
-  valid = valid && cached <= cached_states && cached_states <= cached + lost_slots_;
-  valid = valid && runs_.is_valid(runs + 1) && bytes + coming_bytes_ + records_ == charged_ &&
-          spans == bin_spans && mixed == mixed_runs_ && mixed_pages == mixed_pages_ &&
-          in_mixed == 0 && large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);
+  valid = valid && cached <= cached_states && cached_states <= cached + caches_.lost_slots;
+  valid = valid && runs_.is_valid(runs + 1) &&
+          bytes + account_.coming_bytes + account_.records == account_.charged &&
+          spans == bin_spans && mixed == mixed_.runs && mixed_pages == mixed_.pages &&
+          in_mixed == 0 && large == account_.large_bytes &&
+          (account_.maximum == 0 || account_.charged <= account_.maximum);
   resume_caches();
   return valid;
 }

@@ -19,21 +19,18 @@ using bin_lists::list_of;
 using bin_lists::list_of_partial;
 using bin_lists::scaled_list;
 
-// With fewer bytes of free slots than this, a bin keeps its sparse spans. Its free slots are then
-// churn, not the rest of a past phase.
-constexpr size_t kDonorBytes = size_t{128} << 10;
-// One in this many of its slots must be free too. Chosen: a span has few large slots, so a class of
-// large slots has more of them free when its blocks come and go at random (decision 43).
+// A bin with fewer than IdleSlots::kStep bytes of free slots keeps its sparse spans. Its free slots
+// are then churn, not the rest of a past phase. One in this many of its slots must be free too.
+// Chosen: a span has few large slots, so a class of large slots has more of them free when its
+// blocks come and go at random (decision 43).
 constexpr size_t donor_share(const SizeClassInfo& info) { return info.bytes > kFineLimit ? 3 : 4; }
-// The most spans at which one donation looks.
-constexpr unsigned kDonorScan = 64;
 
 }  // namespace
 
 void Bin::unlink(Span* span) {
   if (span->list == kEmptyList) {
     empty_.remove(span);
-    empty_spans_ -= 1;
+    counts_.empty_spans -= 1;
     --occupancy_[0];
     return;
   }
@@ -46,7 +43,7 @@ void Bin::unlink(Span* span) {
 void Bin::push_empty(Span* span) {
   span->list = kEmptyList;
   empty_.push_front(span);
-  empty_spans_ += 1;
+  counts_.empty_spans += 1;
   ++occupancy_[0];
 }
 
@@ -70,15 +67,16 @@ void Bin::place(Span* span) {
 
 // Removes the span from the bin, and adds it to the front of `gone`. pre: it is in no list
 void Bin::release_span(Span* span, unsigned slots, Span** gone) {
-  spans_ -= 1;
+  counts_.spans -= 1;
   if (LOAM_UNLIKELY(is_partial(span))) {
-    absent_slots_ -= slots - span->free_slots;
-    absent_pages_ -= count_bits(span->partial.absent_pages);
+    counts_.absent_slots -= slots - span->free_slots;
+    counts_.absent_pages -= count_bits(span->partial.absent_pages);
     slots = span->free_slots;
   }
-  free_slots_ -= slots;
-  idle_.note(free_slots_);
-  if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
+  counts_.free_slots -= slots;
+  idle_.note(counts_.free_slots);
+  if (LOAM_UNLIKELY(span->unbacked_pages != 0))
+    counts_.unbacked_pages -= count_bits(span->unbacked_pages);
   span->next = *gone;
   *gone = span;
 }
@@ -118,7 +116,7 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
   }
   // Only now, because the loop above may name such a span again.
   for (unsigned i = 0; i < leaving; ++i) {
-    if (empty_spans_ <= more_empty_) {
+    if (counts_.empty_spans <= more_empty_) {
       push_empty(spans[i]);
     } else {
       release_span(spans[i], giving.info.slots, &giving.gone);
@@ -128,7 +126,7 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
 
 // The label of the bin's spans, except for their list.
 LOAM_INLINE uint32_t Bin::own_label(unsigned size_class) const {
-  return Span::label_of(SizeClass(size_class), shard_, SpanKind::kSmall, 0);
+  return Span::label_of(SizeClass(size_class), number_, SpanKind::kSmall, 0);
 }
 
 LOAM_INLINE bool Bin::is_own(const Span* span, unsigned size_class) const {
@@ -136,7 +134,7 @@ LOAM_INLINE bool Bin::is_own(const Span* span, unsigned size_class) const {
 }
 
 LOAM_INLINE bool Bin::is_own_partial(const Span* span, unsigned size_class) const {
-  return (span->label() - Span::label_of(SizeClass(size_class), shard_, SpanKind::kPartial, 0))
+  return (span->label() - Span::label_of(SizeClass(size_class), number_, SpanKind::kPartial, 0))
              << (32 - kListShift) ==
          0;
 }
@@ -182,8 +180,8 @@ bool Bin::give_partial(Giving& giving, void* pointer, Span* span) {
 }
 
 LOAM_COLD void Bin::refuse(const Giving& giving, void* const* pointer, const Span* span) {
-  free_slots_ -= 1;
-  given_ -= 1;
+  counts_.free_slots -= 1;
+  totals_.given -= 1;
   if (is_own(span, giving.size_class) || is_own_partial(span, giving.size_class)) {
     return report_bad_free(giving.info, offset_in(span, *pointer), *pointer);
   }
@@ -321,9 +319,9 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     if ((step > 0 ? first : reinterpret_cast<uintptr_t>(here[slots - 1])) != span_base(span)) break;
     if (run_length(here, slots, step) != slots) break;
     span->free_slots = static_cast<uint16_t>(slots);
-    if (LOAM_UNLIKELY(empty_spans_ <= more_empty_)) {
+    if (LOAM_UNLIKELY(counts_.empty_spans <= more_empty_)) {
       mark_all_free(span, slots);
-      free_slots_ += slots;
+      counts_.free_slots += slots;
       push_empty(span);
       continue;
     }
@@ -331,13 +329,13 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     for (unsigned slot = 0; slot < slots; slot += 64)
       store_word(&span->free_bits[slot / 64], ~uint64_t{0});
     if (LOAM_UNLIKELY(span->unbacked_pages != 0))
-      unbacked_pages_ -= count_bits(span->unbacked_pages);
+      counts_.unbacked_pages -= count_bits(span->unbacked_pages);
     span->list = kLeaving;
     span->next = *gone;
     *gone = span;
-    spans_ -= 1;
+    counts_.spans -= 1;
   }
-  given_ += done;
+  totals_.given += done;
   return done;
 }
 
@@ -389,20 +387,20 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
   give_some_locked(giving, pointers, count);
 }
 
+// Gives scattered pointers, up to the next ones that are near each other, and then these. The
+// records of scattered pointers are all looked up first, so that the cache misses overlap. Near
+// pointers are searched for only now and then. Free slots are counted before anything else: a child
+// that is forked in the middle then counts more than there are, and never fewer than will be taken
+// from it.
 void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count) {
   const ptrdiff_t bytes = giving.info.bytes;
   const unsigned slots = giving.info.slots;
   void* const* const end = pointers + count;
-  // Counted first. A child that is forked in the middle then counts more free slots than there are,
-  // and never fewer than will be taken from it.
-  free_slots_ += count;
-  given_ += count;
+  counts_.free_slots += count;
+  totals_.given += count;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   SpanFinder spans;
   while (pointers != end) {
-    // First the scattered pointers, up to the next ones that are near each other. All their records
-    // are looked up first, so that the cache misses overlap. Near pointers are searched for only
-    // now and then.
     constexpr unsigned kPiece = 64, kStride = 8;
     static_assert(kPiece % kStride == 0, "strides fill a piece");
     Span* found[kPiece + 1];
@@ -455,10 +453,12 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
 
 size_t Bin::lendable_bytes_hint(unsigned size_class) const {
   const SizeClassInfo& info = class_info(size_class);
-  const size_t free_slots = free_slots_;
+  const size_t free_slots = counts_.free_slots;
   const size_t bytes = backed_bytes(info.bytes);
-  return bytes >= kDonorBytes && free_slots >= (spans_ * info.slots - absent_slots_) / 4 ? bytes
-                                                                                         : 0;
+  return bytes >= IdleSlots::kStep &&
+                 free_slots >= (counts_.spans * info.slots - counts_.absent_slots) / 4
+             ? bytes
+             : 0;
 }
 
 void Bin::keep_empty_locked(size_t bytes, unsigned size_class) {
@@ -483,8 +483,8 @@ RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_
   for (RemoteBatch* batch = taken; batch != nullptr; batch = batch->next) {
     const unsigned count = static_cast<unsigned>(batch->count);
     give_locked(pages, mixed, size_class, batch->pointers, count);
-    ++remote_batches_;
-    remote_blocks_ += count;
+    ++totals_.remote_batches;
+    totals_.remote_blocks += count;
   }
   return taken;
 }
@@ -492,10 +492,10 @@ RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_
 size_t Bin::donatable_bytes_hint(unsigned size_class) const {
   const SizeClassInfo& info = class_info(size_class);
   if (!MixedHeap::serves(size_class)) return 0;
-  const size_t free_slots = free_slots_;
-  const size_t slots = spans_ * info.slots - absent_slots_;
+  const size_t free_slots = counts_.free_slots;
+  const size_t slots = counts_.spans * info.slots - counts_.absent_slots;
   const size_t bytes = free_slots * info.bytes;
-  return bytes >= kDonorBytes && free_slots >= slots / donor_share(info) ? bytes : 0;
+  return bytes >= IdleSlots::kStep && free_slots >= slots / donor_share(info) ? bytes : 0;
 }
 
 // False when the system refuses memory for the span's tables; the span is then the last of its
@@ -515,15 +515,15 @@ bool Bin::make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info, un
     occupied_ |= 1u << list;
     return false;
   }
-  spans_ -= 1;
-  free_slots_ -= free_slots;
-  idle_.note(free_slots_);
-  unbacked_pages_ -= unbacked;
-  absent_slots_ -= info.slots - own_slots;
-  absent_pages_ -= absent;
-  // taken_ - given_ counts the slots handed out from the bin's own spans. These slots no longer
-  // belong to the bin.
-  given_ += own_slots - free_slots;
+  counts_.spans -= 1;
+  counts_.free_slots -= free_slots;
+  idle_.note(counts_.free_slots);
+  counts_.unbacked_pages -= unbacked;
+  counts_.absent_slots -= info.slots - own_slots;
+  counts_.absent_pages -= absent;
+  // totals_.taken - totals_.given counts the slots handed out from the bin's own spans. These slots
+  // no longer belong to the bin.
+  totals_.given += own_slots - free_slots;
   return true;
 }
 
@@ -537,7 +537,7 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
     // Emptiest spans first, because a conversion costs the same whatever it brings. Spans that do
     // not fit go to the end of their list, so that the next search visits others.
     for (Span* last = lists_[list].back();
-         last != nullptr && gained < wanted_bytes && looked_at < kDonorScan;) {
+         last != nullptr && gained < wanted_bytes && looked_at < kSpansVisited;) {
       Span* span = lists_[list].front();
       const bool was_last = span == last;
       ++looked_at;
@@ -559,16 +559,16 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
 }
 
 void Bin::add_stats_locked(BinStats* sum) const {
-  sum->spans += spans_;
-  sum->free_slots += free_slots_;
-  sum->unbacked_pages += unbacked_pages_;
-  sum->absent_slots += absent_slots_;
-  sum->absent_pages += absent_pages_;
-  sum->taken += taken_;
-  sum->given += given_;
+  sum->spans += counts_.spans;
+  sum->free_slots += counts_.free_slots;
+  sum->unbacked_pages += counts_.unbacked_pages;
+  sum->absent_slots += counts_.absent_slots;
+  sum->absent_pages += counts_.absent_pages;
+  sum->taken += totals_.taken;
+  sum->given += totals_.given;
   sum->queued += remote_.queued();
-  sum->remote_batches += remote_batches_;
-  sum->remote_blocks += remote_blocks_;
+  sum->remote_batches += totals_.remote_batches;
+  sum->remote_blocks += totals_.remote_blocks;
   for (unsigned k = 0; k < kLists; ++k) sum->occupancy[k] += occupancy_[k];
   sum->lock_acquisitions += mutex_.acquisitions();
   sum->lock_contentions += mutex_.contentions();
@@ -611,7 +611,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
       unbacked += count_bits(span->unbacked_pages);
       ++spans;
     }
-    if (k == 0) spans += empty_spans_;
+    if (k == 0) spans += counts_.empty_spans;
     if (spans != occupancy_[k]) return false;
   }
   size_t empty = 0;
@@ -624,9 +624,11 @@ bool Bin::is_valid_locked(unsigned size_class) const {
     unbacked += count_bits(span->unbacked_pages);
     ++empty;
   }
-  if (!empty_.is_valid() || empty != empty_spans_ || empty > more_empty_ + size_t{1}) return false;
-  return free_slots == free_slots_ && unbacked == unbacked_pages_ &&
-         taken_ - given_ == spans_ * info.slots - absent_slots_ - free_slots_;
+  if (!empty_.is_valid() || empty != counts_.empty_spans || empty > more_empty_ + size_t{1})
+    return false;
+  return free_slots == counts_.free_slots && unbacked == counts_.unbacked_pages &&
+         totals_.taken - totals_.given ==
+             counts_.spans * info.slots - counts_.absent_slots - counts_.free_slots;
 }
 
 }  // namespace loam

@@ -2,7 +2,7 @@
 //
 //   lists_[k] holds the spans with 0 < free slots whose share of used slots is in [k/8, (k+1)/8)
 //   full spans are in no list; every other span is in exactly one
-//   slots of all spans = free_slots_ + slots handed out (in magazines, in remote batches, in the stash, or live)
+//   slots of all spans = counts_.free_slots + slots handed out (in magazines, in remote batches, in the stash, or live)
 //
 // Slots are taken from the fullest span, so the emptier spans drain and go back whole. Every step
 // is O(1) a slot, and there is no search. So the hundredth round is as fast as the first.
@@ -61,14 +61,9 @@ class Bin {
                  ///< (partial_span.h)
     kAnywhere,   ///< and runs that are not backed yet
   };
-  /// The heap that owns the bin's spans, and how the map names them.
-  struct Owner {
-    uint8_t heap;
-    bool is_mapped;  ///< under the class's number; else under kNoClass
-  };
   /// Adds slots of the fullest spans to the refill, the lowest address on top of the others.
   /// Returns how many: none when the system refuses memory, or when `from` has no memory to offer.
-  unsigned take_locked(PageHeap& pages, Owner owner, Refill& refill, From from = From::kAnywhere);
+  unsigned take_locked(PageHeap& pages, Refill& refill, From from = From::kAnywhere);
 
   /// Takes slots back. A slot that is already free is a misuse. So is a pointer into a slot's
   /// middle, to another class or to no block. A misuse is reported, and the pointer is dropped.
@@ -133,13 +128,13 @@ class Bin {
   [[nodiscard]] bool is_valid_locked(unsigned size_class) const;
 
   /// Sets the bin's number among the bins of its class. pre: the bin has no span yet
-  void set_shard(unsigned shard) { shard_ = static_cast<uint8_t>(shard); }
+  void set_number(unsigned number) { number_ = static_cast<uint8_t>(number); }
   /// Keeps `bytes` bytes in empty spans from now on, at least one span.
   void keep_empty_locked(size_t bytes, unsigned size_class);
   /// Whether there are empty spans beyond the one that every bin may keep. Takes no lock.
-  [[nodiscard]] bool has_empty_hint() const { return empty_spans_ > 1; }
+  [[nodiscard]] bool has_empty_hint() const { return counts_.empty_spans > 1; }
   /// Whether there is exactly one empty span, which every bin may keep. Takes no lock.
-  [[nodiscard]] bool has_one_empty_hint() const { return empty_spans_ == 1; }
+  [[nodiscard]] bool has_one_empty_hint() const { return counts_.empty_spans == 1; }
   /// Gives up to `most` empty spans to the page heap. Returns how many.
   [[nodiscard]] unsigned release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most);
   /// True, once in a while, if threads contend for the lock so often that the class should have
@@ -147,11 +142,12 @@ class Bin {
   [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
   /// Slots that are free in spans, and slots in the remote queue, which will be free. Takes no
   /// lock.
-  [[nodiscard]] size_t free_slots_hint() const { return free_slots_ + remote_.queued(); }
-  [[nodiscard]] size_t free_slots_locked() const { return free_slots_; }
+  [[nodiscard]] size_t free_slots_hint() const { return counts_.free_slots + remote_.queued(); }
+  [[nodiscard]] size_t free_slots_locked() const { return counts_.free_slots; }
   /// Slots handed out. Takes no lock.
   [[nodiscard]] size_t used_slots_hint(unsigned size_class) const {
-    const size_t slots = spans_ * class_info(size_class).slots, free = free_slots_ + absent_slots_;
+    const size_t slots = counts_.spans * class_info(size_class).slots,
+                 free = counts_.free_slots + counts_.absent_slots;
     return free < slots ? slots - free : 0;
   }
 
@@ -175,7 +171,8 @@ class Bin {
   [[nodiscard]] Pages unwanted_pages(size_t slot_bytes) const;
   /// The bytes of free slots on backed pages, about.
   [[nodiscard]] size_t backed_bytes(size_t slot_bytes) const {
-    const size_t free = free_slots_ * slot_bytes, gone = Pages(unbacked_pages_).bytes();
+    const size_t free = counts_.free_slots * slot_bytes,
+                 gone = Pages(counts_.unbacked_pages).bytes();
     return free < gone ? 0 : free - gone;
   }
   [[nodiscard]] unsigned give_whole_spans(unsigned size_class, void* const* pointers,
@@ -185,10 +182,10 @@ class Bin {
   void move(Giving& giving, Span** spans, unsigned count);
   void give_other(Giving& giving, void* const* pointer, Span* span);
   [[nodiscard]] bool give_partial(Giving& giving, void* pointer, Span* span);
-  [[nodiscard]] Span* add_span(PageHeap& pages, Owner owner, Refill& refill, From from);
-  [[nodiscard]] bool take_whole_spans(PageHeap& pages, Owner owner, Refill& refill, From from);
+  [[nodiscard]] Span* add_span(PageHeap& pages, Refill& refill, From from);
+  [[nodiscard]] bool take_whole_spans(PageHeap& pages, Refill& refill, From from);
   void take_slots_of(Span* span, Refill& refill);
-  [[nodiscard]] PageHeap::SpanShape shape_of_spans(unsigned size_class, Owner owner) const;
+  [[nodiscard]] PageHeap::SpanShape shape_of_spans(unsigned size_class) const;
   [[nodiscard]] Span* allocate_short(PageHeap& pages, PageHeap::SpanShape shape);
   [[nodiscard]] bool make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info,
                                 unsigned home, Pages* lent);
@@ -200,33 +197,44 @@ class Bin {
   unsigned give_near(Giving& giving, void* const* pointers, Span* span, unsigned count);
   unsigned give_run(Giving& giving, void* const* pointers, Span* span, unsigned run);
 
+  // Read without the lock by the hints.
+  struct Counts {
+    LockedCount spans;
+    LockedCount free_slots;
+    LockedCount unbacked_pages;
+    LockedCount absent_slots;  // of partial spans
+    LockedCount absent_pages;
+    LockedCount empty_spans;
+  };
+  // Since the start, as in BinStats.
+  struct Totals {
+    uint64_t taken = 0;
+    uint64_t given = 0;
+    uint64_t remote_batches = 0;
+    uint64_t remote_blocks = 0;
+  };
+  // A search for unwanted pages visits the spans that were in a list when it reached the list. The
+  // list of the emptiest spans comes first.
+  struct Search {
+    uint32_t spans = 0;  // spans left in the first of ...
+    uint8_t lists = 0;   // ... the last so many lists
+  };
+
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty
   uint16_t more_empty_ = 0;
-  uint8_t shard_ = 0;  // Span::shard of its spans
+  uint8_t number_ = 0;  // Span::bin of its spans
   RemoteQueue remote_;
   List<Span> lists_[kLists];
   // Empty spans, which are in no other list. One is kept; otherwise a class at its edge would churn
   // the page heap. If threads contend for the class, more_empty_ further spans are kept, because
   // one thread soon takes what another has freed.
   List<Span> empty_;
-  // Read without the lock by the hints.
-  LockedCount spans_;
-  LockedCount free_slots_;
-  LockedCount unbacked_pages_;
-  LockedCount absent_slots_;  // of partial spans
-  LockedCount absent_pages_;
-  LockedCount empty_spans_;
+  Counts counts_;
   IdleSlots idle_;
-  uint64_t taken_ = 0;
-  uint64_t given_ = 0;
-  uint64_t remote_batches_ = 0;
-  uint64_t remote_blocks_ = 0;
+  Totals totals_;
   uint32_t occupancy_[kLists] = {};  // spans in each list
-  // A search for unwanted pages visits the spans that were in a list when it reached the list. The
-  // list of the emptiest spans comes first.
-  uint32_t spans_to_search_ = 0;  // spans left in the first of ...
-  uint8_t lists_to_search_ = 0;   // ... the last lists_to_search_ lists
+  Search search_;
   Crowding crowding_;
   TransferStash stash_;
 };

@@ -7,16 +7,6 @@ namespace loam {
 
 namespace {
 
-bool all_are_free(const uint64_t* free_bits, unsigned first, unsigned last) {
-  for (unsigned slot = first; slot <= last;) {
-    const unsigned bit = slot & 63, here = last - slot + 1 < 64 - bit ? last - slot + 1 : 64 - bit;
-    const uint64_t bits = bit_range(bit, here);
-    if ((free_bits[slot >> 6] & bits) != bits) return false;
-    slot += here;
-  }
-  return true;
-}
-
 // The pages of the span that no used slot touches, as a mask.
 uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
   uint32_t idle = 0;
@@ -31,9 +21,9 @@ uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
   }
   for (unsigned page = 0; page < info.pages; ++page) {
     const unsigned first = (page << kPageShift) / info.bytes;
-    const unsigned last = (((page + 1) << kPageShift) - 1) / info.bytes;
-    const bool is_idle = first >= info.slots ||
-                         all_are_free(free_bits, first, last < info.slots ? last : info.slots - 1u);
+    const unsigned behind = (((page + 1) << kPageShift) - 1) / info.bytes + 1;
+    const unsigned end = behind < info.slots ? behind : info.slots;
+    const bool is_idle = first >= end || all_bits(free_bits, first, end - first);
     idle |= uint32_t{is_idle} << page;
   }
   return idle & ~absent_pages(span);
@@ -57,7 +47,7 @@ void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin,
     for (; begin != end; ++begin) pages |= pages_of_slot(slot_of(*begin), info);
   }
   pages &= span->unbacked_pages;
-  unbacked_pages_ -= count_bits(pages);
+  counts_.unbacked_pages -= count_bits(pages);
   span->unbacked_pages &= ~pages;
 }
 
@@ -70,7 +60,7 @@ Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
     return Pages(0);
   }
   const Pages purged = purge_idle_pages(span, idle_pages(span, info));
-  unbacked_pages_ += purged.count;
+  counts_.unbacked_pages += purged.count;
   return purged;
 }
 
@@ -97,10 +87,10 @@ Pages Bin::lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info) {
   span->partial.own_slots -= slots;
   __atomic_store_n(&span->partial.absent_pages, span->partial.absent_pages | idle,
                    __ATOMIC_RELAXED);
-  free_slots_ -= slots;
-  absent_slots_ += slots;
-  absent_pages_ += count_bits(idle);
-  unbacked_pages_ -= count_bits(span->unbacked_pages & idle);
+  counts_.free_slots -= slots;
+  counts_.absent_slots += slots;
+  counts_.absent_pages += count_bits(idle);
+  counts_.unbacked_pages -= count_bits(span->unbacked_pages & idle);
   pages.free_pages_of(span, idle);
   span->unbacked_pages &= ~idle;
   return backed;
@@ -116,7 +106,7 @@ Pages Bin::lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, P
     // Emptiest spans first. A span without idle pages goes to the end of its list, so that the next
     // search visits others.
     for (Span* last = lists_[list].back();
-         last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
+         last != nullptr && lent < wanted && looked_at < kSpansVisited; ++looked_at) {
       Span* const span = lists_[list].front();
       const bool was_last = span == last;
       Pages here;
@@ -132,7 +122,7 @@ Pages Bin::lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, P
       if (was_last) break;
     }
   }
-  idle_.note(free_slots_);
+  idle_.note(counts_.free_slots);
   return lent;
 }
 
@@ -151,41 +141,41 @@ Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
 }
 
 void Bin::end_period_locked(size_t slot_bytes) {
-  idle_.end_period(free_slots_);
-  if (lists_to_search_ == 0 && unwanted_pages(slot_bytes) != Pages(0)) search_lists(kLists);
+  idle_.end_period(counts_.free_slots);
+  if (search_.lists == 0 && unwanted_pages(slot_bytes) != Pages(0)) search_lists(kLists);
 }
 
 // Starts a search of the last `count` lists, without lists that are empty now.
 void Bin::search_lists(unsigned count) {
   while (count != 0 && occupancy_[kLists - count] == 0) --count;
-  lists_to_search_ = static_cast<uint8_t>(count);
-  if (count != 0) spans_to_search_ = occupancy_[kLists - count];
+  search_.lists = static_cast<uint8_t>(count);
+  if (count != 0) search_.spans = occupancy_[kLists - count];
 }
 
 Pages Bin::unwanted_pages(size_t slot_bytes) const {
   const Pages unwanted(idle_.unwanted_slots() * slot_bytes >> kPageShift);
-  const Pages gone(unbacked_pages_);
+  const Pages gone(counts_.unbacked_pages);
   return unwanted > gone ? unwanted - gone : Pages(0);
 }
 
 unsigned Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks) {
   const SizeClassInfo& info = class_info(size_class);
-  if (lists_to_search_ != 0 && !empty_.empty()) {
+  if (search_.lists != 0 && !empty_.empty()) {
     const unsigned unwanted = static_cast<unsigned>(unwanted_pages(info.bytes).count / info.pages);
     looks -= release_empty_locked(pages, size_class, unwanted < looks ? unwanted : looks);
     if (looks < kLooksAPurge) return looks;
   }
   Span* gone = nullptr;
-  while (lists_to_search_ != 0) {
+  while (search_.lists != 0) {
     if (unwanted_pages(info.bytes) == Pages(0)) {
-      lists_to_search_ = 0;
+      search_.lists = 0;
       break;
     }
-    List<Span>& list = lists_[kLists - lists_to_search_];
+    List<Span>& list = lists_[kLists - search_.lists];
     Span* const span = list.front();
-    if (spans_to_search_ == 0 || span == nullptr) {
-      search_lists(lists_to_search_ - 1u);
-      if (lists_to_search_ == 0) idle_.end_watch(backed_bytes(info.bytes));
+    if (search_.spans == 0 || span == nullptr) {
+      search_lists(search_.lists - 1u);
+      if (search_.lists == 0) idle_.end_watch(backed_bytes(info.bytes));
       continue;
     }
     if (looks < kLooksAPurge) break;
@@ -193,7 +183,7 @@ unsigned Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsign
     // slots of other spans.
     list.remove(span);
     list.push_back(span);
-    --spans_to_search_;
+    --search_.spans;
     looks -= purge_span(span, size_class, &gone) == Pages(0) ? 1 : kLooksAPurge;
   }
   if (gone != nullptr) pages.free_spans(gone);

@@ -74,23 +74,23 @@ Span* Bin::allocate_short(PageHeap& pages, PageHeap::SpanShape shape) {
     mark_all_free(span, own);
     span->free_slots = static_cast<uint16_t>(own);
     span->set_run_kind(SpanKind::kPartial);
-    absent_slots_ += info.slots - own;
-    absent_pages_ += info.pages - count;
+    counts_.absent_slots += info.slots - own;
+    counts_.absent_pages += info.pages - count;
     return span;
   }
   return nullptr;
 }
 
-LOAM_INLINE PageHeap::SpanShape Bin::shape_of_spans(unsigned size_class, Owner owner) const {
-  return {Pages(class_info(size_class).pages), SizeClass(size_class),
-          owner.is_mapped ? SizeClass(size_class) : kNoClass, SpanOwner(owner.heap, shard_)};
+LOAM_INLINE PageHeap::SpanShape Bin::shape_of_spans(unsigned size_class) const {
+  return {Pages(class_info(size_class).pages), SizeClass(size_class), SizeClass(size_class),
+          SpanOwner(kDefaultHeap, number_)};
 }
 
 // Takes all slots of spans that the refill empties at once. False if there is no such span.
-LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Owner owner, Refill& refill, From from) {
+LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Refill& refill, From from) {
   const SizeClassInfo& info = class_info(refill.size_class);
   const PageHeap::Run run = pages.allocate_spans(
-      refill.missing() / info.slots, shape_of_spans(refill.size_class, owner), source_of(from));
+      refill.missing() / info.slots, shape_of_spans(refill.size_class), source_of(from));
   if (run.span == nullptr) return false;
   refill.fresh += Pages(run.fresh);
   void** next = refill.next;
@@ -102,16 +102,16 @@ LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Owner owner, Refill& ref
     span->free_slots = 0;
     span->list = kNoList;
     next = fill_run_downwards(next, span_base(span), info.bytes, info.slots);
-    spans_ += 1;
+    counts_.spans += 1;
   }
   refill.next = next;
   return true;
 }
 
 // Gets a span from the page heap; all its slots are free. Null if there is none.
-Span* Bin::add_span(PageHeap& pages, Owner owner, Refill& refill, From from) {
+Span* Bin::add_span(PageHeap& pages, Refill& refill, From from) {
   const SizeClassInfo& info = class_info(refill.size_class);
-  const PageHeap::SpanShape shape = shape_of_spans(refill.size_class, owner);
+  const PageHeap::SpanShape shape = shape_of_spans(refill.size_class);
   const PageHeap::Run run =
       pages.allocate_spans(1, shape, source_of(from), PageHeap::Use::kBySlots);
   Span* span = run.span;
@@ -119,15 +119,15 @@ Span* Bin::add_span(PageHeap& pages, Owner owner, Refill& refill, From from) {
   if (LOAM_LIKELY(span != nullptr)) {
     mark_all_free(span, info.slots);
     span->free_slots = info.slots;
-    unbacked_pages_ += count_bits(span->unbacked_pages);
+    counts_.unbacked_pages += count_bits(span->unbacked_pages);
   } else {
     if (LOAM_LIKELY(from != From::kShortRuns)) return nullptr;
     span = allocate_short(pages, shape);
     if (span == nullptr) return nullptr;
   }
   span->list = kNoList;
-  spans_ += 1;
-  free_slots_ += span->free_slots;
+  counts_.spans += 1;
+  counts_.free_slots += span->free_slots;
   return span;
 }
 
@@ -140,7 +140,7 @@ LOAM_INLINE void Bin::take_slots_of(Span* span, Refill& refill) {
   void** next = refill.next;
   void** const before = next;
   span->free_slots = static_cast<uint16_t>(span->free_slots - take);
-  free_slots_ -= take;
+  counts_.free_slots -= take;
   if (LOAM_UNLIKELY(random_slots)) {
     take_at_random(span, take, &next);
     take = 0;
@@ -169,7 +169,7 @@ LOAM_INLINE void Bin::take_slots_of(Span* span, Refill& refill) {
   refill.next = next;
 }
 
-unsigned Bin::take_locked(PageHeap& pages, Owner owner, Refill& refill, From from) {
+unsigned Bin::take_locked(PageHeap& pages, Refill& refill, From from) {
   const unsigned slots = class_info(refill.size_class).slots;
   void** const before = refill.next;
   while (refill.next != refill.out) {
@@ -183,18 +183,18 @@ unsigned Bin::take_locked(PageHeap& pages, Owner owner, Refill& refill, From fro
       if (refill.missing() < slots) {
         if (refill.got() >= refill.enough) break;
       } else if (LOAM_LIKELY(!random_slots && from != From::kShortRuns)) {
-        if (!take_whole_spans(pages, owner, refill, from)) break;
+        if (!take_whole_spans(pages, refill, from)) break;
         continue;
       }
-      span = add_span(pages, owner, refill, from);
+      span = add_span(pages, refill, from);
       if (span == nullptr) break;
     }
     take_slots_of(span, refill);
     place(span);
   }
   const unsigned got = static_cast<unsigned>(before - refill.next);
-  idle_.note(free_slots_);
-  taken_ += got;
+  idle_.note(counts_.free_slots);
+  totals_.taken += got;
   return got;
 }
 

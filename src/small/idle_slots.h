@@ -24,8 +24,9 @@ inline constexpr unsigned kLooksAPurge = 16;
 
 class IdleSlots {
  public:
-  /// Free bytes of a class that come and go in normal use, and are not worth a search. Chosen: a
-  /// search for fewer bytes would touch more records than it purges pages.
+  /// Free bytes of a class that come and go in normal use. Fewer are not worth a search: for pages
+  /// to purge or to lend, or for slots of use to other classes. Chosen: such a search would touch
+  /// more records than it gains pages.
   static constexpr size_t kStep = size_t{128} << 10;
   /// Chosen: twice as long as a free page lies idle before it is purged outside the budget
   /// (PurgePolicy::kSoonMs), because a page here also costs a search. An unwanted slot was free for

@@ -1,38 +1,37 @@
 #include "small/mixed_heap.h"
 
 #include "base/cpu.h"
-#include "os/fatal.h"
 
 namespace loam {
 
 template <class Do>
 void MixedHeap::for_each_locked(Do act) {
-  if (!used_.load(std::memory_order_relaxed)) return;  // a look at the shards would touch a page
-  const unsigned count = shards_in_use();
+  if (!used_.load(std::memory_order_relaxed)) return;  // a look at the parts would touch a page
+  const unsigned count = parts_in_use();
   for (unsigned s = 0; s < count; ++s) {
-    Lock lock(shards_[s].mutex());
-    act(shards_[s]);
+    Lock lock(parts_[s].mutex());
+    act(parts_[s]);
   }
 }
 
-void MixedHeap::use_more_shards() {
-  Lock lock(shards_[0].mutex());  // it guards the number of shards
+void MixedHeap::use_more_parts() {
+  Lock lock(parts_[0].mutex());  // it guards the number of parts
   const uint8_t doublings = doublings_.load(std::memory_order_relaxed);
-  // relaxed: a shard is ready for use from the start
-  if (1u << doublings != kShards)
+  // relaxed: a part is ready for use from the start
+  if (1u << doublings != kHomes)
     doublings_.store(static_cast<uint8_t>(doublings + 1), std::memory_order_relaxed);
 }
 
 template <class Act>
-LOAM_INLINE unsigned MixedHeap::in_shard(MixedShard& shard, Act act) {
+LOAM_INLINE unsigned MixedHeap::in_part(MixedPart& part, Act act) {
   unsigned result;
   bool is_crowded;
   {
-    Lock lock(shard.mutex());
+    Lock lock(part.mutex());
     result = act();
-    is_crowded = shard.is_crowded_locked();
+    is_crowded = part.is_crowded_locked();
   }
-  if (LOAM_UNLIKELY(is_crowded)) use_more_shards();
+  if (LOAM_UNLIKELY(is_crowded)) use_more_parts();
   return result;
 }
 
@@ -41,15 +40,15 @@ unsigned MixedHeap::take_from(unsigned home, Refill& refill, From from) {
   const bool makes_some = from == From::kLent || (from == From::kBacked && pages().pages_wait());
   if (!makes_some && !used_.load(std::memory_order_relaxed)) return 0;
   if (!makes_some && !may_serve(refill.size_class, home)) return 0;
-  MixedShard& shard = shard_of(home);
-  const unsigned got = in_shard(shard, [&] { return shard.take_locked(pages(), refill, from); });
+  MixedPart& part = part_of(home);
+  const unsigned got = in_part(part, [&] { return part.take_locked(pages(), refill, from); });
   if (got != 0 && LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed)))
     used_.store(true, std::memory_order_relaxed);
   return got;
 }
 
 unsigned MixedHeap::take_from_others(Refill& refill) {
-  const unsigned count = shards_in_use();
+  const unsigned count = parts_in_use();
   for (unsigned i = 1; i < count; ++i) {
     if (const unsigned got = take_from(refill.home + i, refill, From::kSpans)) return got;
   }
@@ -59,57 +58,56 @@ unsigned MixedHeap::take_from_others(Refill& refill) {
 bool MixedHeap::convert(Span* span, unsigned home, Pages* lent) {
   if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed)))
     used_.store(true, std::memory_order_relaxed);
-  return shard_of(home).convert(pages(), span, lent);
+  return part_of(home).convert(pages(), span, lent);
 }
 
-// The shard that the span's record names; null if it names none. A guess, because the shard's lock
+// The part that the span's record names; null if it names none. A guess, because the part's lock
 // is not held. For the span of a live block it is right.
-LOAM_INLINE MixedShard* MixedHeap::shard_named_by(const Span* span) {
-  MixedShard* const named =
-      static_cast<MixedShard*>(__atomic_load_n(&span->mixed.shard, __ATOMIC_RELAXED));
-  const uintptr_t offset =
-      reinterpret_cast<uintptr_t>(named) - reinterpret_cast<uintptr_t>(shards_);
-  return LOAM_LIKELY(offset < sizeof shards_ && offset % sizeof *shards_ == 0) ? named : nullptr;
+LOAM_INLINE MixedPart* MixedHeap::part_named_by(const Span* span) {
+  MixedPart* const named =
+      static_cast<MixedPart*>(__atomic_load_n(&span->mixed.part, __ATOMIC_RELAXED));
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(named) - reinterpret_cast<uintptr_t>(parts_);
+  return LOAM_LIKELY(offset < sizeof parts_ && offset % sizeof *parts_ == 0) ? named : nullptr;
 }
 
 // Gives a pointer that is in no mixed span, by its span's record. This is a misuse, unless the
 // record changed meanwhile.
 LOAM_COLD void MixedHeap::give_stranger(void* pointer) {
-  const unsigned count = shards_in_use();
+  const unsigned count = parts_in_use();
   for (unsigned s = 0; s < count; ++s) {
-    MixedShard& shard = shards_[s];
-    Lock lock(shard.mutex());
+    MixedPart& part = parts_[s];
+    Lock lock(part.mutex());
     Span* span = SpanFinder().at(reinterpret_cast<uintptr_t>(pointer));
-    if (shard.give_locked(pages(), &pointer, &span, 1, nullptr) == 0) return;
+    if (part.give_locked(pages(), &pointer, &span, 1, nullptr) == 0) return;
   }
   report_misuse("free of a block that is free already, or of memory that is no block", pointer);
 }
 
-LOAM_INLINE void MixedHeap::give_to(MixedShard& shard, void** pointers, Span** spans,
-                                    unsigned count, Kept* kept) {
+LOAM_INLINE void MixedHeap::give_to(MixedPart& part, void** pointers, Span** spans, unsigned count,
+                                    Kept* kept) {
   const unsigned strangers =
-      in_shard(shard, [&] { return shard.give_locked(pages(), pointers, spans, count, kept); });
+      in_part(part, [&] { return part.give_locked(pages(), pointers, spans, count, kept); });
   for (unsigned i = 0; LOAM_UNLIKELY(i < strangers); ++i) give_stranger(pointers[i]);
 }
 
-LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsigned count,
-                                             Kept* kept) {
+LOAM_NOINLINE void MixedHeap::give_by_parts(void** pointers, Span** spans, unsigned count,
+                                            Kept* kept) {
   while (count != 0) {
-    MixedShard* const shard = shard_named_by(spans[0]);
+    MixedPart* const part = part_named_by(spans[0]);
     void* its_pointers[kPiece];
     Span* its_spans[kPiece];
     unsigned its = 0, others = 0;
     for (unsigned i = 0; i < count; ++i) {
       void* const pointer = pointers[i];
       Span* const span = spans[i];
-      const bool is_its = shard_named_by(span) == shard;
+      const bool is_its = part_named_by(span) == part;
       its_pointers[its] = pointers[others] = pointer;
       its_spans[its] = spans[others] = span;
       its += is_its;
       others += !is_its;
     }
-    // Pointers whose spans name no shard are handled under any shard's lock.
-    give_to(shard != nullptr ? *shard : shards_[0], its_pointers, its_spans, its, kept);
+    // Pointers whose spans name no part are handled under any part's lock.
+    give_to(part != nullptr ? *part : parts_[0], its_pointers, its_spans, its, kept);
     count = others;
   }
 }
@@ -130,57 +128,57 @@ void MixedHeap::give(void* const* pointers, unsigned count, Kept* kept) {
       spans[i] = finder.at(reinterpret_cast<uintptr_t>(its[i]));
       prefetch_for_write(spans[i]);
     }
-    for (unsigned i = 0; i < here; ++i) MixedShard::ask_for_tables(spans[i], its[i]);
-    shards_in_use() == 1 ? give_to(shards_[0], its, spans, here, kept)
-                         : give_by_shards(its, spans, here, kept);
+    for (unsigned i = 0; i < here; ++i) MixedPart::ask_for_tables(spans[i], its[i]);
+    parts_in_use() == 1 ? give_to(parts_[0], its, spans, here, kept)
+                        : give_by_parts(its, spans, here, kept);
     pointers += here;
     count -= here;
   }
 }
 
 size_t MixedHeap::block_bytes(uintptr_t address) {
-  // Pages of a shard get and lose this class byte only under its lock. So the byte and the record
+  // Pages of a part get and lose this class byte only under its lock. So the byte and the record
   // stay true until the lock is released, even if the block is freed. (Misaligned addresses have no
   // class.)
   size_t bytes = 0;
-  const auto look = [&](MixedShard& shard) {
-    Lock lock(shard.mutex());
+  const auto look = [&](MixedPart& part) {
+    Lock lock(part.mutex());
     if (class_at(reinterpret_cast<const void*>(address)) != kMixedClass) return false;
     const Span* const span = SpanFinder().at(address);
-    if (!shard.holds_locked(span)) return false;
-    bytes = MixedShard::block_bytes_locked(span, address);
+    if (!part.holds_locked(span)) return false;
+    bytes = MixedPart::block_bytes_locked(span, address);
     return true;
   };
   if (class_at(reinterpret_cast<const void*>(address)) != kMixedClass) return 0;
-  MixedShard* const named = shard_named_by(SpanFinder().at(address));
+  MixedPart* const named = part_named_by(SpanFinder().at(address));
   if (LOAM_LIKELY(named != nullptr) && LOAM_LIKELY(look(*named))) return bytes;
-  const unsigned count = shards_in_use();
+  const unsigned count = parts_in_use();
   for (unsigned s = 0; s < count; ++s) {
-    if (look(shards_[s])) return bytes;
+    if (look(parts_[s])) return bytes;
   }
   return 0;
 }
 
 size_t MixedHeap::block_bytes_locked(uintptr_t address) {
   if (class_at(reinterpret_cast<const void*>(address)) != kMixedClass) return 0;
-  return MixedShard::block_bytes_locked(span_at(address), address);
+  return MixedPart::block_bytes_locked(span_at(address), address);
 }
 
 Pages MixedHeap::compact() {
   Pages purged;
-  for_each_locked([&](MixedShard& shard) { purged += shard.compact_locked(); });
+  for_each_locked([&](MixedPart& part) { purged += part.compact_locked(); });
   return purged;
 }
 
 Pages MixedHeap::lend(Pages wanted, size_t more_than) {
   if (!used_.load(std::memory_order_relaxed)) return Pages(0);
-  MixedShard* lender = nullptr;
-  const unsigned count = shards_in_use();
+  MixedPart* lender = nullptr;
+  const unsigned count = parts_in_use();
   for (unsigned s = 0; s < count; ++s) {
-    const size_t bytes = shards_[s].lendable_bytes_hint();
+    const size_t bytes = parts_[s].lendable_bytes_hint();
     if (bytes <= more_than) continue;
     more_than = bytes;
-    lender = &shards_[s];
+    lender = &parts_[s];
   }
   if (lender == nullptr) return Pages(0);
   Lock lock(lender->mutex());
@@ -190,50 +188,50 @@ Pages MixedHeap::lend(Pages wanted, size_t more_than) {
 bool MixedHeap::lend_unwanted(bool period_ends, unsigned looks) {
   if (!used_.load(std::memory_order_relaxed)) return false;
   bool some_wait = false;
-  const unsigned count = shards_in_use();
+  const unsigned count = parts_in_use();
   for (unsigned s = 0; s < count; ++s) {
-    MixedShard& shard = shards_[s];
-    if (!shard.is_watched()) continue;
+    MixedPart& part = parts_[s];
+    if (!part.is_watched()) continue;
     some_wait = true;
-    // As with bins: if the lock is held, another thread works with the shard, and the next look
+    // As with bins: if the lock is held, another thread works with the part, and the next look
     // suffices.
-    if (!shard.mutex().try_lock()) continue;
-    if (period_ends) shard.end_period_locked();
-    looks = shard.lend_unwanted_locked(pages(), looks);
-    shard.mutex().unlock();
+    if (!part.mutex().try_lock()) continue;
+    if (period_ends) part.end_period_locked();
+    looks = part.lend_unwanted_locked(pages(), looks);
+    part.mutex().unlock();
   }
   return some_wait;
 }
 
 MixedStats MixedHeap::stats() {
   MixedStats sum{};
-  sum.shards = shards_in_use();
-  for_each_locked([&](const MixedShard& shard) { shard.add_stats_locked(&sum); });
+  sum.parts = parts_in_use();
+  for_each_locked([&](const MixedPart& part) { part.add_stats_locked(&sum); });
   return sum;
 }
 
 size_t MixedHeap::blocks(unsigned size_class) {
   size_t sum = 0;
-  for_each_locked([&](const MixedShard& shard) { sum += shard.blocks_locked(size_class); });
+  for_each_locked([&](const MixedPart& part) { sum += part.blocks_locked(size_class); });
   return sum;
 }
 
 bool MixedHeap::is_valid() {
   bool valid = true;
-  for_each_locked([&](const MixedShard& shard) { valid = valid && shard.is_valid_locked(); });
+  for_each_locked([&](const MixedPart& part) { valid = valid && part.is_valid_locked(); });
   return valid;
 }
 
-// The first shard's lock keeps more shards from coming into use.
+// The first part's lock keeps more parts from coming into use.
 void MixedHeap::lock_all() {
-  shards_[0].mutex().lock();
-  for (unsigned s = 1; s < shards_in_use(); ++s) shards_[s].mutex().lock();
+  parts_[0].mutex().lock();
+  for (unsigned s = 1; s < parts_in_use(); ++s) parts_[s].mutex().lock();
 }
 void MixedHeap::unlock_all() {
-  for (unsigned s = shards_in_use(); s-- != 0;) shards_[s].mutex().unlock();
+  for (unsigned s = parts_in_use(); s-- != 0;) parts_[s].mutex().unlock();
 }
 void MixedHeap::reset_locks_after_fork() {
-  for (unsigned s = 0; s < shards_in_use(); ++s) shards_[s].mutex().reset_after_fork();
+  for (unsigned s = 0; s < parts_in_use(); ++s) parts_[s].mutex().reset_after_fork();
 }
 
 }  // namespace loam

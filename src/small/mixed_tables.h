@@ -1,11 +1,11 @@
-// The tables of a mixed span (mixed_shard.h): which granules are free, and where blocks begin. Out
+// The tables of a mixed span (mixed_part.h): which granules are free, and where blocks begin. Out
 // of line, a cache line a page.
 //
 // If a span has few blocks, its record has room to name them. Such a span is sealed, and has no
 // tables until a block is cut from it again. Code that needs the tables of a sealed span makes
 // temporary ones (MixedView).
 //
-// Not thread-safe: the lock of the span's shard covers them.
+// Not thread-safe: the lock of the span's part covers them.
 #pragma once
 
 #include "base/bitmap.h"
@@ -148,14 +148,7 @@ struct MixedTables {
   /// none.
   template <class Of>
   [[nodiscard]] LOAM_INLINE unsigned find(unsigned from, Of of) const {
-    unsigned w = from >> 6;
-    if (w >= words) return granules();
-    uint64_t bits = of(word[w]) & (~uint64_t{0} << (from & 63));
-    while (bits == 0) {
-      if (++w == words) return granules();
-      bits = of(word[w]);
-    }
-    return w * 64 + lowest_bit(bits);
+    return find_bit(from, words, [&](unsigned w) { return of(word[w]); });
   }
   [[nodiscard]] unsigned block_end(unsigned from) const {
     return find(from, [](const GranuleWord& w) { return w.borders(); });
@@ -167,19 +160,11 @@ struct MixedTables {
     return find(from, [](const GranuleWord& w) { return ~w.free; });
   }
 
-  template <class Op>
-  LOAM_INLINE void over_range(unsigned first, unsigned count, Op op) const {
-    for (unsigned w = first >> 6, bit = first & 63; count != 0; ++w, bit = 0) {
-      const unsigned here = count < 64 - bit ? count : 64 - bit;
-      op(word[w].free, bit_range(bit, here));
-      count -= here;
-    }
-  }
   void set_free(unsigned first, unsigned count) const {
-    over_range(first, count, [](uint64_t& bits, uint64_t mask) { bits |= mask; });
+    over_words(first, count, [this](unsigned w, uint64_t mask) { word[w].free |= mask; });
   }
   void set_used(unsigned first, unsigned count) const {
-    over_range(first, count, [](uint64_t& bits, uint64_t mask) { bits &= ~mask; });
+    over_words(first, count, [this](unsigned w, uint64_t mask) { word[w].free &= ~mask; });
   }
   void set_start(unsigned i) const { word[i >> 6].start |= uint64_t{1} << (i & 63); }
 

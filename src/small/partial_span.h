@@ -2,7 +2,7 @@
 //
 // There are two kinds. A span of slots above 8 KiB that few old blocks pin lends its whole free
 // pages to the page heap, and never gets them back. (Spans of smaller slots become mixed:
-// mixed_shard.h.) If only runs are left that are shorter than the class's spans, one of these runs
+// mixed_part.h.) If only runs are left that are shorter than the class's spans, one of these runs
 // becomes a span that ends early. Both kinds have a record with a mask of absent pages. Slots count
 // from the first page as in other spans. Slots that reach into an absent page are neither free nor
 // handed out. When all other slots are free, the remaining pages go back.
@@ -12,9 +12,9 @@
 
 namespace loam {
 
-/// The most spans that one search for pages to lend visits. Chosen: as for a search for a donor of
-/// mixed spans.
-inline constexpr unsigned kLendScan = 128;
+/// The most spans that one search for pages to lend, or for spans that become mixed, visits.
+/// Measured: with half, one program's peak is 1 % larger (decision 12).
+inline constexpr unsigned kSpansVisited = 128;
 
 /// The pages of the span that slots from `first` to `last` touch, as a mask.
 [[nodiscard]] inline uint32_t pages_of_slots(unsigned first, unsigned last,

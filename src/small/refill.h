@@ -23,7 +23,7 @@ struct Refill {
   unsigned enough = ~0u;        ///< with this many, no span is taken that would keep free slots
   unsigned room =
       0;  ///< places from `out` on that a batch of a stash may fill, if more than `wanted`
-  unsigned home = 0;  ///< the taker's home, for bins and shards of mixed spans
+  unsigned home = 0;  ///< the taker's home, for bins and parts of mixed spans
 
   void** next = out + wanted;  ///< the last pointer written
   Pages fresh{};               ///< fresh pages that were taken for the refill

@@ -12,9 +12,8 @@ inline void store_word(uint64_t* word, uint64_t bits) {
 }
 
 inline void mark_all_free(Span* span, unsigned slots) {
-  for (unsigned slot = 0; slot < slots; slot += 64) {
-    store_word(&span->free_bits[slot / 64], bit_range(0, slots - slot < 64 ? slots - slot : 64));
-  }
+  over_words(0, slots,
+             [span](unsigned w, uint64_t mask) { store_word(&span->free_bits[w], mask); });
 }
 
 inline unsigned count_free(const Span* span) {

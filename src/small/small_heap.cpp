@@ -33,11 +33,11 @@ void SmallHeap::use_more_bins(unsigned size_class) {
   Lock lock(bins_[size_class].mutex());  // it guards the number of bins
   const unsigned doublings = doublings_[size_class].load(std::memory_order_relaxed);
   const unsigned count = 1u << doublings;
-  if (count == kShards) return;
+  if (count == MixedHeap::kHomes) return;
   has_more_bins_.store(true, std::memory_order_relaxed);
   bins_[size_class].keep_empty_locked(kEmptyBytes, size_class);
   for (unsigned s = count; s < 2 * count; ++s) {
-    bin_at(size_class, s).set_shard(s);
+    bin_at(size_class, s).set_number(s);
     bin_at(size_class, s).keep_empty_locked(kEmptyBytes, size_class);
   }
   // release pairs with the acquire in bins_in_use()
@@ -105,10 +105,10 @@ void SmallHeap::empty_stash(unsigned size_class, bool all) {
 
 void SmallHeap::tick() {
   const uint64_t now = os::now_coarse_ms();
-  uint64_t last = last_look_ms_.load(std::memory_order_relaxed);
+  uint64_t last = looks_.last_ms.load(std::memory_order_relaxed);
   if (LOAM_LIKELY(now - last < kLookMs)) return;
   // relaxed: any one of the calling threads does the look
-  if (!last_look_ms_.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
+  if (!looks_.last_ms.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
   for (unsigned c = 1; c < split_classes.end() && stash_room_.held() != 0; ++c) {
     if (bins_[c].stash().blocks() != 0) empty_stash(c, false);
   }
@@ -116,13 +116,13 @@ void SmallHeap::tick() {
 }
 
 void SmallHeap::purge_unwanted(uint64_t now_ms) {
-  uint64_t began = period_began_ms_.load(std::memory_order_relaxed);
+  uint64_t began = looks_.period_began_ms.load(std::memory_order_relaxed);
   const bool period_ends =
       now_ms - began >= IdleSlots::kPeriodMs &&
-      period_began_ms_.compare_exchange_strong(began, now_ms, std::memory_order_relaxed);
+      looks_.period_began_ms.compare_exchange_strong(began, now_ms, std::memory_order_relaxed);
   // Cleared before the look, because a bin that begins to wait during the look sets it again.
   pages().note_spans_wait(false);
-  const unsigned first = next_to_purge_.load(std::memory_order_relaxed);
+  const unsigned first = looks_.next_to_purge.load(std::memory_order_relaxed);
   bool some_wait = false;
   unsigned looks = kLooksATick;
   const unsigned classes = split_classes.end();
@@ -139,7 +139,7 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
         bin.mutex().unlock();
       }
       while (looks >= kLooksALock && bin.mutex().try_lock()) {
-        next_to_purge_.store(c, std::memory_order_relaxed);
+        looks_.next_to_purge.store(c, std::memory_order_relaxed);
         const unsigned left = bin.purge_unwanted_locked(pages(), c, kLooksALock);
         bin.mutex().unlock();
         looks -= kLooksALock - left;
@@ -156,25 +156,25 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
 bool SmallHeap::wants_others(unsigned size_class, const void* giver, const void* first,
                              unsigned home) const {
   const unsigned bins = bins_in_use(size_class);
-  const unsigned shard = SpanFinder().at(reinterpret_cast<uintptr_t>(first))->bin_shard();
-  if (shard == (home & (bins - 1)) || shard >= bins) return false;
-  return bin_at(size_class, shard).stash().wants(giver);
+  const unsigned bin = SpanFinder().at(reinterpret_cast<uintptr_t>(first))->bin_number();
+  if (bin == (home & (bins - 1)) || bin >= bins) return false;
+  return bin_at(size_class, bin).stash().wants(giver);
 }
 
-LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* pointers,
-                                             unsigned count, Wait wait) {
+LOAM_NOINLINE void SmallHeap::give_by_bins(unsigned size_class, void* const* pointers,
+                                           unsigned count, Wait wait) {
   const unsigned bins = bins_in_use(size_class);
   constexpr unsigned kPiece = 128;
-  const auto shard_named_by = [bins](const Span* span) {
-    const unsigned shard = span->bin_shard();
-    return LOAM_LIKELY(shard < bins)
-               ? shard
+  const auto bin_named_by = [bins](const Span* span) {
+    const unsigned bin = span->bin_number();
+    return LOAM_LIKELY(bin < bins)
+               ? bin
                : 0;  // the pointer is to no block of the class: reported under any bin's lock
   };
   SpanFinder finder;
-  unsigned same = 0;  // the slots of `shard`, from the first on; the slots of one bin stay
+  unsigned same = 0;  // the slots of `bin`, from the first on; the slots of one bin stay
                       // together, because they may make up whole spans
-  unsigned shard = 0;
+  unsigned bin = 0;
   while (same != count) {
     // All records are prefetched together, and the record of neighbours only once.
     Span* found[kPiece];
@@ -189,41 +189,41 @@ LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* p
       found[records] = finder.at(address);
       prefetch_for_write(found[records++]);
     }
-    if (same == 0) shard = shard_named_by(finder.at(reinterpret_cast<uintptr_t>(piece[0])));
-    unsigned of_shard = 0;
-    while (of_shard < records && shard_named_by(found[of_shard]) == shard) ++of_shard;
-    if (LOAM_LIKELY(of_shard == records)) {
+    if (same == 0) bin = bin_named_by(finder.at(reinterpret_cast<uintptr_t>(piece[0])));
+    unsigned of_bin = 0;
+    while (of_bin < records && bin_named_by(found[of_bin]) == bin) ++of_bin;
+    if (LOAM_LIKELY(of_bin == records)) {
       same += here;
       continue;
     }
-    if (same != 0) give_to(bin_at(size_class, shard), size_class, pointers, same, wait);
-    uint8_t shards[kPiece];
+    if (same != 0) give_to(bin_at(size_class, bin), size_class, pointers, same, wait);
+    uint8_t bins_of[kPiece];
     unsigned some = 0;  // the bins that get slots
     for (unsigned i = 0; i < here; ++i) {
-      shards[i] =
-          static_cast<uint8_t>(shard_named_by(finder.at(reinterpret_cast<uintptr_t>(piece[i]))));
-      some |= 1u << shards[i];
+      bins_of[i] =
+          static_cast<uint8_t>(bin_named_by(finder.at(reinterpret_cast<uintptr_t>(piece[i]))));
+      some |= 1u << bins_of[i];
     }
     for (; some != 0; some &= some - 1) {
-      const unsigned its_shard = lowest_bit(some);
+      const unsigned its_bin = lowest_bit(some);
       void* its[kPiece];
       unsigned n = 0;
       for (unsigned i = 0; i < here; ++i) {
         its[n] = piece[i];
-        n += shards[i] == its_shard;
+        n += bins_of[i] == its_bin;
       }
-      give_to(bin_at(size_class, its_shard), size_class, its, n, wait);
+      give_to(bin_at(size_class, its_bin), size_class, its, n, wait);
     }
     pointers = piece + here;
     count -= same + here;
     same = 0;
   }
-  if (same != 0) give_to(bin_at(size_class, shard), size_class, pointers, same, wait);
+  if (same != 0) give_to(bin_at(size_class, bin), size_class, pointers, same, wait);
 }
 
 void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
   if (LOAM_UNLIKELY(bins_in_use(size_class) != 1))
-    return give_by_shards(size_class, pointers, count, wait);
+    return give_by_bins(size_class, pointers, count, wait);
   give_to(bins_[size_class], size_class, pointers, count, wait);
 }
 
@@ -299,7 +299,7 @@ bool SmallHeap::is_valid() {
       Lock lock(bin.mutex());
       valid = valid && bin.is_valid_locked(c);
     });
-    valid = valid && (unmapped_ || bins_[c].stash().is_valid(c));
+    valid = valid && bins_[c].stash().is_valid(c);
   });
   return valid && mixed_.is_valid();
 }

@@ -1,12 +1,12 @@
 // All bins of one heap, and the two bulk operations that caches use: take and give.
 //
-// A class has one bin until threads contend for its lock; then it has two, four, at most kShards.
-// Each thread has a home, a number that belongs to one of the bins, and takes from that bin. It
-// takes free slots of the other bins before any fresh page is touched. Blocks go back to the bin of
-// their span, whichever thread frees them.
+// A class has one bin until threads contend for its lock; then it has two, four, at most
+// MixedHeap::kHomes. Each thread has a home, a number that belongs to one of the bins, and takes
+// from that bin. It takes free slots of the other bins before any fresh page is touched. Blocks go
+// back to the bin of their span, whichever thread frees them.
 //
 //   a class's bins in use = 1 << doublings_[class];   a home's bin = home % bins in use;   bins not in use were never touched
-//   the shard of a span of bin_at(c, s) is s
+//   the bin of a span of bin_at(c, b) is b
 //
 // Thread-safe. A bin's lock is held for one bulk operation only. A thread that holds one takes no
 // other bin's lock, except all of them in order.
@@ -24,15 +24,13 @@ class alignas(kPageBytes) SmallHeap {
  public:
   /// The default heap, all zero.
   constexpr SmallHeap() = default;
-  /// Uses a page heap of its own, for tests. `mapped`: class_at() knows the blocks, so their free
-  /// takes the fast path.
-  constexpr SmallHeap(PageHeap& pages, uint8_t heap, bool mapped)
-      : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
+  /// Uses a page heap of its own, for tests.
+  explicit constexpr SmallHeap(PageHeap& pages) : mixed_(pages), other_pages_(&pages) {}
 
   /// Fills a refill from the sources of its class, in their order (sources.h). Returns the number
   /// of blocks at the beginning of its places: at least one, or 0 when the system refuses memory. A
   /// batch that another thread gave with transfer() is taken whole, so there may be more blocks
-  /// than wanted. pre: home < kShards
+  /// than wanted. pre: home < MixedHeap::kHomes
   [[nodiscard]] unsigned take(Refill& refill);
   [[nodiscard]] unsigned take(Refill&& refill) { return take(refill); }
 
@@ -114,8 +112,6 @@ class alignas(kPageBytes) SmallHeap {
   /// every block's class.
   void keep_spans_pure(bool on = true) { pure_ = on; }
 
-  /// As many as the mixed heap has, because both use the same homes.
-  static constexpr unsigned kShards = MixedHeap::kShards;
   [[nodiscard]] unsigned bins_in_use(unsigned size_class) const {
     // acquire pairs with the release in use_more_bins(): the bin then knows its number
     return 1u << doublings_[size_class].load(std::memory_order_acquire);
@@ -124,14 +120,13 @@ class alignas(kPageBytes) SmallHeap {
   /// The reason: one thread soon takes what another has freed. These spans serve any thread before
   /// a fresh page is touched. Measured (decision 35).
   static constexpr size_t kEmptyBytes = size_t{1} << 20;
-  /// Uses twice as many bins for the class, up to kShards. This also happens by itself when threads
-  /// contend.
+  /// Uses twice as many bins for the class, up to MixedHeap::kHomes. This also happens by itself
+  /// when threads contend.
   void use_more_bins(unsigned size_class);
 
   [[nodiscard]] PageHeap& pages() {
     return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_;
   }
-  [[nodiscard]] uint8_t heap() const { return heap_; }
 
   /// Around fork(): every bin's lock, in class order.
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
@@ -140,14 +135,13 @@ class alignas(kPageBytes) SmallHeap {
 
  private:
   friend struct CounterFields;
-  [[nodiscard]] Bin::Owner owner() const { return {heap_, !unmapped_}; }
 
-  /// pre: shard < bins_in_use(size_class)
-  [[nodiscard]] Bin& bin_at(unsigned size_class, unsigned shard) {
-    return LOAM_LIKELY(shard == 0) ? bins_[size_class] : more_bins_[size_class][shard - 1];
+  /// pre: bin < bins_in_use(size_class)
+  [[nodiscard]] Bin& bin_at(unsigned size_class, unsigned bin) {
+    return LOAM_LIKELY(bin == 0) ? bins_[size_class] : more_bins_[size_class][bin - 1];
   }
-  [[nodiscard]] const Bin& bin_at(unsigned size_class, unsigned shard) const {
-    return const_cast<SmallHeap*>(this)->bin_at(size_class, shard);
+  [[nodiscard]] const Bin& bin_at(unsigned size_class, unsigned bin) const {
+    return const_cast<SmallHeap*>(this)->bin_at(size_class, bin);
   }
   [[nodiscard]] Bin& bin_of(unsigned size_class, unsigned home) {
     return bin_at(size_class, home & (bins_in_use(size_class) - 1));
@@ -195,7 +189,7 @@ class alignas(kPageBytes) SmallHeap {
   void take_lent(Refill& refill, bool refused);
   [[nodiscard]] bool release_some_empty_spans(const Refill& refill);
   void give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count, Wait wait);
-  void give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
+  void give_by_bins(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   void empty_stash(unsigned size_class, bool all);
   void purge_unwanted(uint64_t now_ms);
   [[nodiscard]] bool donate(unsigned size_class, unsigned home);
@@ -205,27 +199,29 @@ class alignas(kPageBytes) SmallHeap {
   static constexpr size_t kStashShare = 128;
 
   // All zero at first. The bins of small blocks are in the page of the members that every refill
-  // reads; that page begins behind the shards of mixed_. PageHeap says why.
-  [[maybe_unused]] char unused_[kPageBytes - MixedHeap::kShardBytes % kPageBytes] = {};
+  // reads; that page begins behind the parts of mixed_. PageHeap says why.
+  [[maybe_unused]] char unused_[kPageBytes - MixedHeap::kPartsBytes % kPageBytes] = {};
   MixedHeap mixed_;
   alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
-  std::atomic<uint64_t> last_look_ms_{0};
-  std::atomic<uint64_t> period_began_ms_{0};
-  std::atomic<unsigned> next_to_purge_{0};                // the class at which the last look ended
-  alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since the last search for donors
-  std::atomic<uint8_t> refused_class_{0};   // the class whose blocks no donor could hold then
-  std::atomic<unsigned> lends_skipped_{0};  // since the last search for lenders
+  struct {
+    std::atomic<uint64_t> last_ms{0};
+    std::atomic<uint64_t> period_began_ms{0};
+    std::atomic<unsigned> next_to_purge{0};  // the class at which the last one ended
+  } looks_;
+  struct alignas(64) {
+    std::atomic<unsigned> growths_skipped{0};  // since the last search for donors
+    std::atomic<uint8_t> refused_class{0};     // the class whose blocks no donor could hold then
+    std::atomic<unsigned> lends_skipped{0};    // since the last search for lenders
+  } searches_;
   // Every refill and flush reads these; they are almost never written.
   alignas(64) PageHeap* other_pages_ = nullptr;
   std::atomic<bool> has_more_bins_{false};  // some class has several bins
   bool pure_ = false;
-  uint8_t heap_ = 0;
-  bool unmapped_ = false;
   std::atomic<uint8_t> doublings_[kMagazineCount] = {};
   Bin bins_[kMagazineCount];  // the bin of kMixedClass is never used
   // Last, because these are never touched if threads do not contend. The bins of a class are side
   // by side, so that few classes touch few pages.
-  Bin more_bins_[kMagazineCount][kShards - 1];
+  Bin more_bins_[kMagazineCount][MixedHeap::kHomes - 1];
 };
 
 template <class Act>

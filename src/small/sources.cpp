@@ -26,21 +26,17 @@ constexpr Steps kSteps = make_steps();
 
 // About the bytes of free ranges that one donation brings: enough for several refills.
 constexpr size_t kDonationBytes = size_t{32} << 10;
-// A search for a donor looks at every bin. After a search that found none, the next one waits for
-// this many growths.
-constexpr unsigned kGrowthsBetweenDonations = 16;
+// A search for a donor or a lender looks at every bin. After a search that found none, the next one
+// waits for this many growths.
+constexpr unsigned kGrowthsBetweenSearches = 16;
 
-// About the pages that sparse spans lend at once. The search for a lender is as the one for a
-// donor.
+// About the pages that sparse spans lend at once.
 constexpr Pages kLentPages{128};
-constexpr unsigned kGrowthsBetweenLends = 16;
-// Such a search reads bins that a small program never touched. A smaller heap has little to lend.
-constexpr size_t kLeastLendingHeap = size_t{2} << 20;
 
 // Whether it is time for another search. If not, the growth is counted.
-bool is_time(std::atomic<unsigned>& skipped, unsigned between) {
+bool is_time(std::atomic<unsigned>& skipped) {
   const unsigned growths = skipped.load(std::memory_order_relaxed);
-  if (growths >= between) return true;
+  if (growths >= kGrowthsBetweenSearches) return true;
   skipped.store(growths + 1, std::memory_order_relaxed);
   return false;
 }
@@ -73,8 +69,7 @@ unsigned SmallHeap::take(Refill& refill) {
     }
   }
   // A refill of blocks up to 8 KiB takes whatever the first source with blocks has.
-  const bool needs_enough = unmapped_ || !MixedHeap::serves(refill.size_class);
-  return take_in_order(refill, needs_enough, unmapped_);
+  return take_in_order(refill, !MixedHeap::serves(refill.size_class), false);
 }
 
 unsigned SmallHeap::take_slots(Refill&& refill) { return take_in_order(refill, true, true); }
@@ -120,7 +115,7 @@ void SmallHeap::take_from(BlockSource source, Refill& refill, bool refused) {
       return take_mixed(refill, pure_ ? MixedHeap::From::kSpans : MixedHeap::From::kBacked);
     case BlockSource::kDonor:
       return take_donated(refill, refused);
-    case BlockSource::kOtherShards:
+    case BlockSource::kOtherParts:
       if (const unsigned got = mixed_.take_from_others(refill))
         ask_for_lines(refill.size_class, refill.next, got);
       return;
@@ -147,7 +142,7 @@ LOAM_NOINLINE unsigned SmallHeap::take_from_bin(Refill& refill, Bin::From from) 
   unsigned got;
   bool is_crowded;
   in_drained(bin, refill.size_class, [&] {
-    got = bin.take_locked(pages(), owner(), refill, from);
+    got = bin.take_locked(pages(), refill, from);
     is_crowded = bin.is_crowded_locked();
   });
   if (LOAM_UNLIKELY(is_crowded)) use_more_bins(refill.size_class);
@@ -194,7 +189,7 @@ void SmallHeap::take_from_other_bins(Refill& refill) {
       if (here == 0) return;
       // Not more than the bin has, so it asks for no page.
       Refill part = refill.part(here);
-      got = bin.take_locked(pages(), owner(), part, Bin::From::kBacked);
+      got = bin.take_locked(pages(), part, Bin::From::kBacked);
       refill.next = part.next;
     });
     if (got != 0) return ask_for_lines(refill.size_class, refill.next, got);
@@ -246,8 +241,8 @@ SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
 bool SmallHeap::donate(unsigned size_class, unsigned home) {
   if (pure_) return false;
   // Smaller blocks may fit where larger ones did not.
-  const bool fits_more = size_class < refused_class_.load(std::memory_order_relaxed);
-  if (!fits_more && !is_time(growths_skipped_, kGrowthsBetweenDonations)) return false;
+  const bool fits_more = size_class < searches_.refused_class.load(std::memory_order_relaxed);
+  if (!fits_more && !is_time(searches_.growths_skipped)) return false;
   const Candidate donor = bin_with_most([&](const Bin& bin, unsigned c) {
     return c == size_class ? 0 : bin.donatable_bytes_hint(c);
   });
@@ -258,13 +253,13 @@ bool SmallHeap::donate(unsigned size_class, unsigned home) {
                                          kDonationBytes, home);
   }
   if (converted != 0) return true;
-  growths_skipped_.store(0, std::memory_order_relaxed);
-  refused_class_.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
+  searches_.growths_skipped.store(0, std::memory_order_relaxed);
+  searches_.refused_class.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
   return false;
 }
 
 void SmallHeap::take_donated(Refill& refill, bool refused) {
-  if (refused) growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
+  if (refused) searches_.growths_skipped.store(kGrowthsBetweenSearches, std::memory_order_relaxed);
   if (!donate(refill.size_class, refill.home)) return;
   // First the pages that the donor's spans gave the page heap, then the free ranges of the new
   // mixed spans. Both may be gone if other threads of the home were faster.
@@ -281,8 +276,10 @@ void SmallHeap::take_donated(Refill& refill, bool refused) {
 // that mixed spans do not serve, because donate() uses the free memory of the others. False if no
 // page was given.
 bool SmallHeap::lend_pages(bool of_all, unsigned home) {
-  if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
-  if (!is_time(lends_skipped_, kGrowthsBetweenLends)) return false;
+  // The search reads bins that a small program never touched. A heap of one slab has little to
+  // lend.
+  if (!may_be_partial() || pages().used_bytes_hint() < kSlabBytes) return false;
+  if (!is_time(searches_.lends_skipped)) return false;
   const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
     const bool may = Bin::may_lend(c) && (of_all || !MixedHeap::serves(c));
     return may ? bin.lendable_bytes_hint(c) : 0;
@@ -293,12 +290,12 @@ bool SmallHeap::lend_pages(bool of_all, unsigned home) {
     Lock lock(lender.bin->mutex());
     lent = lender.bin->lend_locked(pages(), mixed_, lender.size_class, kLentPages, home);
   }
-  if (lent == Pages(0)) lends_skipped_.store(0, std::memory_order_relaxed);
+  if (lent == Pages(0)) searches_.lends_skipped.store(0, std::memory_order_relaxed);
   return lent != Pages(0);
 }
 
 void SmallHeap::take_lent(Refill& refill, bool refused) {
-  if (refused) lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
+  if (refused) searches_.lends_skipped.store(kGrowthsBetweenSearches, std::memory_order_relaxed);
   const bool is_large = !MixedHeap::serves(refill.size_class);
   if (!lend_pages(is_large, refill.home)) return;
   // If mixed spans do not serve the class, a run that is shorter than a span becomes a short span.

@@ -30,6 +30,36 @@ TEST(Bits, ARangeHasExactlyItsBitsForEveryStartAndLength) {
   }
 }
 
+TEST(Bits, SearchesAndRangesOverWordsAgreeWithALoopOverBits) {
+  constexpr unsigned kWords = 3, kBits = 64 * kWords;
+  test::Random random = test::seeded();
+  LOAM_TRACE_SEED(random);
+  for (int i = 0; i < 300; ++i) {
+    uint64_t words[kWords];
+    // Many set bits, or few.
+    for (uint64_t& word : words)
+      word = i % 2 == 0 ? random.next() | random.next() : random.next() & 1;
+    const unsigned first = random.below(kBits), count = random.below(kBits - first) + 1;
+    unsigned found = first, seen = 0;
+    bool all = true;
+    for (unsigned bit = first; bit < first + count; ++bit)
+      all = all && ((words[bit / 64] >> (bit % 64)) & 1) != 0;
+    while (found < kBits && ((words[found / 64] >> (found % 64)) & 1) == 0) ++found;
+    ASSERT_EQ(find_bit(first, kWords, [&](unsigned w) { return words[w]; }), found);
+    ASSERT_EQ(all_bits(words, first, count), all);
+    over_words(first, count, [&](unsigned w, uint64_t mask) {
+      ASSERT_EQ(w, (first + seen) / 64);
+      ASSERT_EQ(lowest_bit(mask), (first + seen) % 64);
+      seen += count_bits(mask);
+      words[w] |= mask;
+    });
+    ASSERT_EQ(seen, count);
+    ASSERT_TRUE(all_bits(words, first, count));
+  }
+  const uint64_t none[kWords] = {};
+  EXPECT_EQ(find_bit(kBits, kWords, [&](unsigned w) { return ~none[w]; }), kBits);
+}
+
 TEST(Bits, RotatingMovesLowBitsToTheTop) {
   EXPECT_EQ(rotate_right(1, 4), uint64_t{1} << 60);
   EXPECT_EQ(rotate_right(0xf0, 4), 0xfu);

@@ -25,7 +25,7 @@ TEST(BinsByHome, AddUpAndAreWholeInAChild) {
   const size_t sizes[] = {32, 64, 400, 2048};
   for (const size_t bytes : sizes) {
     const unsigned c = class_for(bytes);
-    while (default_small_heap.bins_in_use(c) != SmallHeap::kShards)
+    while (default_small_heap.bins_in_use(c) != MixedHeap::kHomes)
       default_small_heap.use_more_bins(c);
   }
   std::atomic<unsigned> ready{0};

@@ -460,7 +460,7 @@ TEST_F(MixedSpans, AnEndedThreadLeavesNothingOfThemBehind) {
 
 TEST_F(MixedSpans, InShardsAddUp) {
   MixedHeap& mixed = default_small_heap.mixed();
-  while (mixed.shards_in_use() != MixedHeap::kShards) mixed.use_more_shards();
+  while (mixed.parts_in_use() != MixedHeap::kHomes) mixed.use_more_parts();
   constexpr unsigned kThreads = 4;
   std::atomic<unsigned> ready{0};
   std::atomic<bool> go_on{false};

@@ -44,7 +44,7 @@ class BinModel {
     {
       Lock lock(bin_->mutex());
       Refill refill{size_class_, out.data(), wanted};
-      bin_->take_locked(*pages_, {9, true}, refill, from);
+      bin_->take_locked(*pages_, refill, from);
       got = refill.finish();
     }
     EXPECT_LE(got, wanted);

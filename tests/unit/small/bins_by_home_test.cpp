@@ -21,8 +21,8 @@ namespace {
 namespace fake = os::fake;
 using Wait = SmallHeap::Wait;
 
-unsigned shard_of(const void* block) {
-  return span_at(reinterpret_cast<uintptr_t>(block))->bin_shard();
+unsigned bin_number_of(const void* block) {
+  return span_at(reinterpret_cast<uintptr_t>(block))->bin_number();
 }
 
 class BinsByHome : public testing::Test {
@@ -78,17 +78,17 @@ class BinsByHome : public testing::Test {
   }
 
   std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
-  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages);
 };
 
 TEST_F(BinsByHome, MoreAreUsedUpToAllThatThereAre) {
   const unsigned c = class_for(64);
-  for (unsigned count = 1; count < SmallHeap::kShards; count *= 2) {
+  for (unsigned count = 1; count < MixedHeap::kHomes; count *= 2) {
     EXPECT_EQ(heap->bins_in_use(c), count);
     heap->use_more_bins(c);
   }
   heap->use_more_bins(c);
-  EXPECT_EQ(heap->bins_in_use(c), SmallHeap::kShards);
+  EXPECT_EQ(heap->bins_in_use(c), MixedHeap::kHomes);
   EXPECT_EQ(heap->bins_in_use(class_for(80)), 1u) << "of that class only";
 }
 
@@ -102,7 +102,7 @@ TEST_F(BinsByHome, AHomeTakesFromItsBinAndBlocksGoToTheirs) {
       ASSERT_EQ(its.size(), 300u);
       // Some blocks may come from spans that other bins have partly used.
       EXPECT_GT(std::count_if(its.begin(), its.end(),
-                              [&](void* block) { return shard_of(block) == home % 4; }),
+                              [&](void* block) { return bin_number_of(block) == home % 4; }),
                 100)
           << bytes << " bytes, home " << home;
       all.insert(all.end(), its.begin(), its.end());
@@ -165,9 +165,9 @@ TEST_F(BinsByHome, EmptySpansStayAndServeAnybodyBeforeAFreshPage) {
   uint64_t before = fresh_bytes();
   const std::vector<void*> others = take(c, blocks, 1);
   EXPECT_EQ(fresh_bytes(), before) << "another home of the class";
-  EXPECT_GT(
-      std::count_if(others.begin(), others.end(), [](void* block) { return shard_of(block) == 1; }),
-      std::ptrdiff_t(blocks - 200));
+  EXPECT_GT(std::count_if(others.begin(), others.end(),
+                          [](void* block) { return bin_number_of(block) == 1; }),
+            std::ptrdiff_t(blocks - 200));
   give(c, others);
   before = fresh_bytes();
   const std::vector<void*> larger = take(other, 3 * SmallHeap::kEmptyBytes / 3072, 5);
@@ -202,7 +202,7 @@ TEST_F(BinsByHome, ADoubleFreeIsToldWhicheverBinItComesTo) {
   const unsigned c = class_for(64);
   use_bins(c, 2);
   const std::vector<void*> first = take(c, 100, 0), second = take(c, 100, 1);
-  ASSERT_NE(shard_of(first[50]), shard_of(second[50]));
+  ASSERT_NE(bin_number_of(first[50]), bin_number_of(second[50]));
   give(c, {first[50], second[50]});
   const BinStats before = heap->stats(c);
   const std::string reports = reports_of_giving(c, {first[50], second[50], first[50]});
@@ -227,7 +227,7 @@ TEST_F(BinsByHome, AStrangersSpanIsLeftAlone) {
   const SizeClassInfo& info = kSizeClasses[c];
   MixedHeap mixed(*pages);
   Bin bins[2];
-  bins[1].set_shard(1);
+  bins[1].set_number(1);
   std::vector<void*> its(info.slots / 2), others(info.slots / 2);
   ASSERT_EQ(test::take_slots(bins[0], *pages, c, its.data(), info.slots / 2), info.slots / 2u);
   ASSERT_EQ(test::take_slots(bins[1], *pages, c, others.data(), info.slots / 2), info.slots / 2u);
@@ -265,7 +265,7 @@ TEST_F(BinsByHome, ASpanThatWaitedWholeIsItsTakers) {
   const std::vector<void*> second = take(c, 4u * info.slots, 1);
   unsigned same = 0;
   for (void* block : second) {
-    EXPECT_EQ(shard_of(block), 1u);
+    EXPECT_EQ(bin_number_of(block), 1u);
     same += std::find(first.begin(), first.end(), block) != first.end();
   }
   EXPECT_GT(same, 0u);
@@ -284,8 +284,8 @@ TEST_F(BinsByHome, OnlyWhatIsAnothersIsLeftInTheStash) {
   ASSERT_EQ(got, 200u);
   void* own[100];
   ASSERT_EQ(heap->take({c, own, 100, &consumer, ~0u, 0, 0}), 100u);
-  ASSERT_EQ(shard_of(out[150]), 1u);
-  ASSERT_EQ(shard_of(own[50]), 0u);
+  ASSERT_EQ(bin_number_of(out[150]), 1u);
+  ASSERT_EQ(bin_number_of(own[50]), 0u);
   EXPECT_TRUE(heap->wants_transfer(c, &consumer, out[150], 0));
   EXPECT_FALSE(heap->wants_transfer(c, &consumer, own[50], 0)) << "its own";
   EXPECT_FALSE(heap->wants_transfer(c, &producer, out[150], 1)) << "its own";

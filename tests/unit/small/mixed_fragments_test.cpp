@@ -1,4 +1,4 @@
-// Mixed spans of single pages that the page heap has backed and free, and shards that serve each
+// Mixed spans of single pages that the page heap has backed and free, and parts that serve each
 // home from its own spans.
 #include "small/mixed_heap.h"
 
@@ -99,33 +99,33 @@ TEST_F(FragmentedPages, StayWhereMemoryForTheTablesIsRefused) {
   EXPECT_EQ(take(432, 10, MixedHeap::From::kBacked).size(), 10u);
 }
 
-TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
+TEST_F(FragmentedPages, ServeEachHomeFromOwnPart) {
   const unsigned c = class_for(432);
   const auto take_for = [&](unsigned home, MixedHeap::From from) {
     void* block = nullptr;
     return test::take_blocks(mixed, c, &block, 1, from, home) == 1 ? block : nullptr;
   };
-  // With one shard, a span that any home made mixed serves all homes.
+  // With one part, a span that any home made mixed serves all homes.
   void* first = take_for(0, MixedHeap::From::kBacked);
   ASSERT_NE(first, nullptr);
   void* second = take_for(1, MixedHeap::From::kSpans);
   EXPECT_EQ(number(second), number(first) + 432);
-  EXPECT_EQ(mixed.shards_in_use(), 1u);
+  EXPECT_EQ(mixed.parts_in_use(), 1u);
 
-  mixed.use_more_shards();
-  ASSERT_EQ(mixed.shards_in_use(), 2u);
+  mixed.use_more_parts();
+  ASSERT_EQ(mixed.parts_in_use(), 2u);
   EXPECT_EQ(take_for(1, MixedHeap::From::kSpans), nullptr) << "that span is home 0's";
   void* other = take_for(1, MixedHeap::From::kBacked);
   ASSERT_NE(other, nullptr);
   EXPECT_NE(number(other) / kPageBytes, number(first) / kPageBytes);
   EXPECT_EQ(number(take_for(3, MixedHeap::From::kSpans)), number(other) + 432)
-      << "1 and 3 share one of two shards";
+      << "1 and 3 share one of two parts";
   // If a home has no free range, those of other homes are used before a fresh page.
   void* borrowed = nullptr;
   ASSERT_EQ(test::take_others_blocks(mixed, c, &borrowed, 1, 1), 1u);
   EXPECT_EQ(number(borrowed), number(first) + 2 * 432);
   EXPECT_EQ(mixed.stats().spans, 2u);
-  EXPECT_EQ(mixed.stats().shards, 2u);
+  EXPECT_EQ(mixed.stats().parts, 2u);
   EXPECT_EQ(mixed.blocks(c), 5u);
   EXPECT_TRUE(mixed.is_valid());
 
@@ -151,15 +151,15 @@ TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
   EXPECT_TRUE(mixed.is_valid());
 }
 
-TEST(MixedHeapShards, MoreAreUsedUpToAllThatThereAre) {
+TEST(MixedHeapParts, MoreAreUsedUpToAllThatThereAre) {
   auto pages = std::make_unique<PageHeap>();
   MixedHeap mixed(*pages);
-  for (unsigned count = 1; count < MixedHeap::kShards; count *= 2) {
-    EXPECT_EQ(mixed.shards_in_use(), count);
-    mixed.use_more_shards();
+  for (unsigned count = 1; count < MixedHeap::kHomes; count *= 2) {
+    EXPECT_EQ(mixed.parts_in_use(), count);
+    mixed.use_more_parts();
   }
-  mixed.use_more_shards();
-  EXPECT_EQ(mixed.shards_in_use(), MixedHeap::kShards);
+  mixed.use_more_parts();
+  EXPECT_EQ(mixed.parts_in_use(), MixedHeap::kHomes);
 }
 
 }  // namespace

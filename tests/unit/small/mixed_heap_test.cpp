@@ -42,9 +42,9 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
     LOAM_TRACE_SEED(random);
     Model model;
     for (unsigned step = 0; step < 400; ++step) {
-      // The walks with an odd number have one shard; the other walks soon have more.
-      if (salt % 2 == 0 && random.chance(2)) model.mixed().use_more_shards();
-      const unsigned home = random.below(MixedHeap::kShards);
+      // The walks with an odd number have one part; the other walks soon have more.
+      if (salt % 2 == 0 && random.chance(2)) model.mixed().use_more_parts();
+      const unsigned home = random.below(MixedHeap::kHomes);
       const unsigned c = random.between(1, Model::kClasses - 1);
       switch (random.below(8)) {
         case 0:
@@ -467,8 +467,8 @@ TEST_F(OneMixedSpan, BlocksThatAreWantedStayAsTheyAre) {
   EXPECT_NE(errors.find("double free"), std::string::npos);
   EXPECT_NE(errors.find("middle of a block"), std::string::npos);
   EXPECT_EQ(kept.count, 0u);
-  // A block of any shard.
-  mixed->use_more_shards();
+  // A block of any part.
+  mixed->use_more_parts();
   kept.wanted[class_for(64)] = 1;
   void* last[] = {small[2], small[0]};
   mixed->give(last, 2, &kept);

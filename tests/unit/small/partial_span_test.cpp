@@ -266,7 +266,7 @@ class LargePhaseChange : public testing::Test {
 
   Random random = test::seeded(3);
   std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
-  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages);
   std::vector<void*> kept;
   unsigned first = 0;
 };
@@ -295,7 +295,7 @@ TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
     EXPECT_EQ(heap->stats(first).absent_pages, 0u);
     ASSERT_FALSE(HasFailure());
     pages = std::make_unique<PageHeap>();
-    heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+    heap = std::make_unique<SmallHeap>(*pages);
   }
   EXPECT_GT(lent, 0u) << "or whole free spans were enough";
 }
@@ -319,7 +319,7 @@ TEST_F(LargePhaseChange, WhatShortRunsDoNotBringIsLent) {
     kept.clear();
     give(c, second);
     pages = std::make_unique<PageHeap>();
-    heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+    heap = std::make_unique<SmallHeap>(*pages);
   }
   // 3.6 MiB; 4.5 if a refill gets only a short run before it touches fresh pages.
   EXPECT_LE(fresh, size_t{4} << 20);
@@ -353,7 +353,7 @@ TEST_F(LargePhaseChange, WhereHalfWasFreedTheNextSizesMoveInToo) {
     kept.clear();
     ASSERT_FALSE(HasFailure());
     pages = std::make_unique<PageHeap>();
-    heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+    heap = std::make_unique<SmallHeap>(*pages);
   }
 }
 

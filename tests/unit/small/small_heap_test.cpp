@@ -51,7 +51,7 @@ class SmallHeapTest : public testing::Test {
   }
 
   std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
-  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages);
 };
 
 TEST_F(SmallHeapTest, EveryClassTakesAndGives) {
@@ -141,20 +141,6 @@ TEST_F(SmallHeapTest, BackedPagesInShortRunsAreUsedBeforeFreshOnes) {
     expect_empty();
     pages->purge_all();
   }
-}
-
-TEST_F(SmallHeapTest, BlocksOfAPrivateHeapHaveNoClassInTheMapButTheirSpan) {
-  heap = std::make_unique<SmallHeap>(*pages, uint8_t{7}, false);
-  const std::vector<void*> blocks = take(5, 10);
-  for (void* block : blocks) {
-    EXPECT_EQ(class_at(block), 0u);
-    const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
-    ASSERT_NE(span, nullptr);
-    EXPECT_EQ(span->heap, 7);
-    EXPECT_EQ(index_of(span->size_class), 5u);
-  }
-  give(5, blocks);
-  expect_empty();
 }
 
 /// Holds every bin's lock for a scope, as a thread that refills holds one.
@@ -325,7 +311,7 @@ TEST_F(PhaseChange, TheNextSizeMovesIntoTheHoles) {
     free_all(class_for(size_t(to)), second);
     ASSERT_FALSE(HasFailure());
     pages = std::make_unique<PageHeap>();
-    heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+    heap = std::make_unique<SmallHeap>(*pages);
   }
 }
 
@@ -353,15 +339,6 @@ TEST_F(PhaseChange, PureSpansStayPure) {
   fill_and_thin(256);
   const std::vector<void*> second = take(class_for(64), 10'000);
   for (void* block : second) ASSERT_EQ(class_at(block), class_for(64));
-  EXPECT_EQ(heap->mixed().stats().converted, 0u);
-  free_all(class_for(64), second);
-}
-
-TEST_F(PhaseChange, APrivateHeapsSpansStayPure) {
-  heap = std::make_unique<SmallHeap>(*pages, uint8_t{7}, false);
-  fill_and_thin(256);
-  const std::vector<void*> second = take(class_for(64), 10'000);
-  for (void* block : second) ASSERT_EQ(class_at(block), 0u);
   EXPECT_EQ(heap->mixed().stats().converted, 0u);
   free_all(class_for(64), second);
 }

@@ -57,7 +57,7 @@ class RefillTest : public ::testing::Test {
   [[nodiscard]] uint64_t fresh_pages() const { return pages->stats().fresh_pages; }
 
   std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
-  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages);
 };
 
 TEST_F(RefillTest, ItTellsHowManyPagesHeldNoMemory) {

@@ -9,7 +9,7 @@ namespace loam::test {
 inline unsigned take_slots(Bin& bin, PageHeap& pages, unsigned size_class, void** out,
                            unsigned wanted) {
   Refill refill{size_class, out, wanted};
-  bin.take_locked(pages, {0, true}, refill);
+  bin.take_locked(pages, refill);
   return refill.finish();
 }
 

@@ -192,7 +192,7 @@ class Transfer : public testing::Test {
   }
 
   std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
-  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages);
   const unsigned c = class_for(64);
   int a = 0, b = 0;
 };

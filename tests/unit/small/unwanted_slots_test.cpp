@@ -70,7 +70,7 @@ class UnwantedSlots : public testing::Test {
 
   test::Random random = test::seeded(1);
   std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
-  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages);
   std::vector<std::pair<unsigned, void*>> live;
 };
 

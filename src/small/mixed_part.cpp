@@ -1,4 +1,4 @@
-#include "small/mixed_shard.h"
+#include "small/mixed_part.h"
 
 #include "base/cpu.h"
 #include "map/metadata.h"
@@ -23,7 +23,7 @@ LOAM_INLINE unsigned granule_in(const Span* span, const void* address) {
 // An upper bound of the level of the span's longest free range.
 LOAM_INLINE unsigned level_of(const Span* span) { return static_cast<uint8_t>(span->list + 1); }
 static_assert(static_cast<uint8_t>(kFullList + 1) == 0, "full spans have no free range");
-static_assert(MixedShard::kLists <= kGoing);
+static_assert(MixedPart::kLists <= kGoing);
 
 unsigned absent_granules(const Span* span) {
   return count_bits(absent_pages(span)) * kGranulesPerPage;
@@ -31,9 +31,6 @@ unsigned absent_granules(const Span* span) {
 
 // The free granules in the span's own pages.
 unsigned own_free_granules(const Span* span) { return span->free_slots - absent_granules(span); }
-
-// The least free bytes that make a search for pages to lend worth its time. Chosen: as in bins.
-constexpr size_t kLeastLent = size_t{128} << 10;
 
 uint32_t pages_of_granules(unsigned first, unsigned count) {
   const unsigned page = first / kGranulesPerPage;
@@ -60,7 +57,7 @@ Pages purge_idle_pages(Span* span, uint32_t idle) {
   return Pages(purged);
 }
 
-void MixedShard::unlink(Span* span) {
+void MixedPart::unlink(Span* span) {
   if (LOAM_UNLIKELY(span == last_to_search_)) last_to_search_ = nullptr;
   if (span->list == kFullList) return full_.remove(span);
   List<Span>& list = lists_[span->list];
@@ -69,7 +66,7 @@ void MixedShard::unlink(Span* span) {
 }
 
 // `level`: an upper bound of the level of the longest free range; 0 = no granule is free.
-void MixedShard::place(Span* span, unsigned level) {
+void MixedPart::place(Span* span, unsigned level) {
   const uint8_t list = static_cast<uint8_t>(level - 1);
   if (list == span->list) return;
   unlink(span);
@@ -80,11 +77,11 @@ void MixedShard::place(Span* span, unsigned level) {
 }
 
 // Makes a mixed span without a block, in the list of spans without a free range.
-void MixedShard::open(Span* span, void* tables, uint32_t absent) {
+void MixedPart::open(Span* span, void* tables, uint32_t absent) {
   // These stores come first, and are release: seems_live() reads the bits of live blocks without a
   // lock, and the tables' address now takes the place of these bits.
   span->set_run_kind(SpanKind::kMixed);
-  __atomic_store_n(&span->mixed.shard, this, __ATOMIC_RELEASE);
+  __atomic_store_n(&span->mixed.part, this, __ATOMIC_RELEASE);
   __atomic_store_n(&span->mixed.tables, reinterpret_cast<uintptr_t>(tables), __ATOMIC_RELEASE);
   __atomic_store_n(&span->mixed.absent_pages, absent, __ATOMIC_RELAXED);
   const MixedTables t(span);
@@ -94,13 +91,13 @@ void MixedShard::open(Span* span, void* tables, uint32_t absent) {
   span->set_list(kFullList);
   full_.push_front(span);
   ++spans_;
-  ++converted_;
+  ++totals_.converted;
   span_pages_ += span->page_count - count_bits(absent);
   free_granules_ += own_free_granules(span);
   unbacked_pages_ += count_bits(span->unbacked_pages);
 }
 
-bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
+bool MixedPart::convert(PageHeap& heap, Span* span, Pages* lent) {
   const unsigned pages = span->page_count;
   void* const tables = metadata.allocate(mixed_table_bytes(pages));
   if (tables == nullptr) return false;
@@ -132,7 +129,7 @@ bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
                   SizeClass(kMixedClass));
   });
   blocks_[size_class] += used;
-  taken_ += used;  // their bin counts them as given
+  totals_.taken += used;  // their bin counts them as given
   if (lent != nullptr) *lent = lend_pages(heap, span);
   place(span, t.level());
   note_free(heap);
@@ -140,13 +137,13 @@ bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
 }
 
 // Call after ranges became free.
-LOAM_INLINE void MixedShard::note_free(PageHeap& pages) {
+LOAM_INLINE void MixedPart::note_free(PageHeap& pages) {
   if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes()))) pages.note_spans_wait(true);
 }
 
 // Makes a mixed span of a backed run. It tries half of a span's length, then half of that, and so
 // on. Longer runs waste less behind their last block; one page serves every class of mixed spans.
-bool MixedShard::add_backed(PageHeap& pages, unsigned size_class, From from) {
+bool MixedPart::add_backed(PageHeap& pages, unsigned size_class, From from) {
   if (from != From::kLent && !pages.pages_wait())
     return false;  // little is free: not worth a search
   const unsigned least =
@@ -169,7 +166,7 @@ bool MixedShard::add_backed(PageHeap& pages, unsigned size_class, From from) {
 
 // Cuts blocks from the free ranges of one span, lowest address first, and finds its longest range
 // on the way.
-unsigned MixedShard::carve(Span* span, unsigned granules, void** next, unsigned wanted) {
+unsigned MixedPart::carve(Span* span, unsigned granules, void** next, unsigned wanted) {
   const MixedTables t(span);
   const uintptr_t base = span_base(span);
   unsigned got = 0, longest = 0;
@@ -222,7 +219,7 @@ LOAM_INLINE void ask_for_next(const Span* span) {
   if (const Span* const after = List<Span>::next(next)) prefetch_for_write(after);
 }
 
-unsigned MixedShard::take_locked(PageHeap& pages, Refill& refill, From from) {
+unsigned MixedPart::take_locked(PageHeap& pages, Refill& refill, From from) {
   const unsigned size_class = refill.size_class;
   const unsigned granules = kSizeClasses[size_class].bytes >> kGranuleShift;
   unsigned got = 0;
@@ -242,12 +239,12 @@ unsigned MixedShard::take_locked(PageHeap& pages, Refill& refill, From from) {
   if (got == 0) return 0;  // adding nothing would touch a page
   idle_.note(free_granules_);
   blocks_[size_class] += got;
-  taken_ += got;
+  totals_.taken += got;
   return got;
 }
 
 // A pointer into a mixed span at which no block begins.
-LOAM_COLD void MixedShard::refuse(const Span* span, const void* pointer) {
+LOAM_COLD void MixedPart::refuse(const Span* span, const void* pointer) {
   const MixedView view(span);
   const unsigned granule = granule_in(span, pointer);
   if (view.tables.is_free(granule)) return report_misuse("double free", pointer);
@@ -267,7 +264,7 @@ LOAM_COLD void MixedShard::refuse(const Span* span, const void* pointer) {
 
 // Moves spans with a longer free range than before between lists, and takes empty spans out.
 // `spans` may name a span more than once.
-void MixedShard::move(Span* const* spans, const uint8_t* levels, unsigned count, Span** gone) {
+void MixedPart::move(Span* const* spans, const uint8_t* levels, unsigned count, Span** gone) {
   // The neighbours in the lists are anywhere in memory, so they are prefetched together.
   for (unsigned i = 0; i < count; ++i) {
     prefetch_for_write(List<Span>::next(spans[i]));
@@ -287,8 +284,8 @@ void MixedShard::move(Span* const* spans, const uint8_t* levels, unsigned count,
   }
 }
 
-unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count,
-                                 Kept* kept) {
+unsigned MixedPart::give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count,
+                                Kept* kept) {
   Span* moved[kPiece];
   uint8_t levels[kPiece];
   unsigned moving = 0, strangers = 0;
@@ -320,7 +317,7 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
     const unsigned level = LOAM_UNLIKELY(sealed) ? free_sealed(span, first)
                                                  : t.free_block(first, granules, level_of(span));
     --blocks_[size_class];
-    ++given_;
+    ++totals_.given;
     const unsigned free_here = span->free_slots + granules;
     span->free_slots = static_cast<uint16_t>(free_here);
     free_granules_ += granules;
@@ -337,7 +334,7 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
 }
 
 // Gives the spans without a block to the page heap.
-LOAM_NOINLINE void MixedShard::release(PageHeap& pages, Span* gone) {
+LOAM_NOINLINE void MixedPart::release(PageHeap& pages, Span* gone) {
   for (Span* span = gone; span != nullptr; span = List<Span>::next(span)) {
     const uint32_t absent = absent_pages(span);
     --spans_;
@@ -355,7 +352,7 @@ LOAM_NOINLINE void MixedShard::release(PageHeap& pages, Span* gone) {
   pages.free_spans(gone);
 }
 
-size_t MixedShard::block_bytes_locked(const Span* span, uintptr_t address) {
+size_t MixedPart::block_bytes_locked(const Span* span, uintptr_t address) {
   const unsigned first = granule_in(span, reinterpret_cast<const void*>(address));
   if (LOAM_UNLIKELY(is_sealed(span))) return size_t{sealed_granules(span, first)} << kGranuleShift;
   const MixedTables t(span);
@@ -363,7 +360,7 @@ size_t MixedShard::block_bytes_locked(const Span* span, uintptr_t address) {
 }
 
 // Gives the span's tables back, if its record has room for all of its blocks.
-void MixedShard::seal(Span* span) {
+void MixedPart::seal(Span* span) {
   const MixedTables t(span);
   const uint32_t absent = span->mixed.absent_pages;
   SealedBlock blocks[SealedBlock::kMost] = {};
@@ -382,7 +379,7 @@ void MixedShard::seal(Span* span) {
 
 // Makes a sealed span's tables again. False when memory for them is refused; the span is then
 // unchanged.
-LOAM_NOINLINE bool MixedShard::unseal(Span* span) {
+LOAM_NOINLINE bool MixedPart::unseal(Span* span) {
   void* const tables = metadata.allocate(mixed_table_bytes(span->page_count));
   if (tables == nullptr) return false;
   MixedTables(span, static_cast<GranuleWord*>(tables)).fill_from_sealed(span);
@@ -393,7 +390,7 @@ LOAM_NOINLINE bool MixedShard::unseal(Span* span) {
 
 // As MixedTables::free_block(), for a sealed span. The span stays sealed, so a free needs no
 // memory.
-LOAM_NOINLINE unsigned MixedShard::free_sealed(Span* span, unsigned first) {
+LOAM_NOINLINE unsigned MixedPart::free_sealed(Span* span, unsigned first) {
   SealedBlock left[SealedBlock::kMost] = {};
   for (unsigned i = 0; i < SealedBlock::kMost; ++i) {
     const SealedBlock block = SealedBlock::in(span, i);
@@ -403,7 +400,7 @@ LOAM_NOINLINE unsigned MixedShard::free_sealed(Span* span, unsigned first) {
   return MixedView(span).tables.level();
 }
 
-Pages MixedShard::compact_locked() {
+Pages MixedPart::compact_locked() {
   Pages purged;
   const auto compact_in = [&](List<Span>& list, bool may_have_pages) {
     for (Span* span : list) {
@@ -420,16 +417,17 @@ Pages MixedShard::compact_locked() {
   return purged;
 }
 
-size_t MixedShard::lendable_bytes_hint() const {
+size_t MixedPart::lendable_bytes_hint() const {
   const size_t backed = backed_bytes();
-  return backed >= kLeastLent && free_granules_ << kGranuleShift >= Pages(span_pages_ / 4).bytes()
+  return backed >= IdleSlots::kStep &&
+                 free_granules_ << kGranuleShift >= Pages(span_pages_ / 4).bytes()
              ? backed
              : 0;
 }
 
 // Gives the idle pages of the span to the page heap. Returns how many of them are backed; if none
 // is, it does nothing.
-Pages MixedShard::lend_pages(PageHeap& pages, Span* span) {
+Pages MixedPart::lend_pages(PageHeap& pages, Span* span) {
   const MixedView view(span);
   const MixedTables& t = view.tables;
   const uint32_t idle = t.free_pages();
@@ -447,7 +445,7 @@ Pages MixedShard::lend_pages(PageHeap& pages, Span* span) {
 
 // Lends pages of the list's first span. The span then moves to its new list, or to the end of this
 // list if it lent none.
-Pages MixedShard::lend_front(PageHeap& pages, unsigned list) {
+Pages MixedPart::lend_front(PageHeap& pages, unsigned list) {
   Span* const span = lists_[list].front();
   const Pages lent = lend_pages(pages, span);
   if (lent != Pages(0)) {
@@ -459,13 +457,13 @@ Pages MixedShard::lend_front(PageHeap& pages, unsigned list) {
   return lent;
 }
 
-Pages MixedShard::lend_locked(PageHeap& pages, Pages wanted) {
+Pages MixedPart::lend_locked(PageHeap& pages, Pages wanted) {
   Pages lent;
   unsigned looked_at = 0;
   // The emptiest spans first.
   for (unsigned list = kLists; list-- != kPageList;) {
     for (const Span* last = lists_[list].back();
-         last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
+         last != nullptr && lent < wanted && looked_at < kSpansVisited; ++looked_at) {
       const bool was_last = lists_[list].front() == last;
       lent += lend_front(pages, list);
       if (was_last) break;
@@ -475,19 +473,19 @@ Pages MixedShard::lend_locked(PageHeap& pages, Pages wanted) {
   return lent;
 }
 
-void MixedShard::end_period_locked() {
+void MixedPart::end_period_locked() {
   idle_.end_period(free_granules_);
   if (list_to_search_ == 0 && unwanted_pages() != Pages(0)) search_below(kLists);
 }
 
 // Starts a search of the next list in which a span may have a free page.
-void MixedShard::search_below(unsigned list) {
+void MixedPart::search_below(unsigned list) {
   while (list != kPageList && lists_[list - 1].empty()) --list;
   list_to_search_ = static_cast<uint8_t>(list == kPageList ? 0 : list);
   last_to_search_ = list_to_search_ == 0 ? nullptr : lists_[list - 1].back();
 }
 
-unsigned MixedShard::lend_unwanted_locked(PageHeap& pages, unsigned looks) {
+unsigned MixedPart::lend_unwanted_locked(PageHeap& pages, unsigned looks) {
   while (list_to_search_ != 0) {
     if (unwanted_pages() == Pages(0)) {
       list_to_search_ = 0;
@@ -509,17 +507,17 @@ unsigned MixedShard::lend_unwanted_locked(PageHeap& pages, unsigned looks) {
   return looks;
 }
 
-void MixedShard::add_stats_locked(MixedStats* sum) const {
+void MixedPart::add_stats_locked(MixedStats* sum) const {
   sum->spans += spans_;
   sum->span_bytes += Pages(span_pages_).bytes();
   sum->free_bytes += free_granules_ << kGranuleShift;
   sum->unbacked_pages += unbacked_pages_;
-  sum->converted += converted_;
-  sum->taken += taken_;
-  sum->given += given_;
+  sum->converted += totals_.converted;
+  sum->taken += totals_.taken;
+  sum->given += totals_.given;
 }
 
-bool MixedShard::is_valid_locked() const {
+bool MixedPart::is_valid_locked() const {
   size_t spans = 0, pages = 0, free_granules = 0, unbacked = 0;
   size_t blocks[kSizeClassCount] = {};
   const auto span_is_valid = [&](const Span* span, unsigned list) {

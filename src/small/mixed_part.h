@@ -10,12 +10,12 @@
 //   a block reaches from its start to the next start or free granule, so the two tables give its size;
 //   a page that no longer belongs to the span (Span::mixed.absent_pages) is one block, which is never handed out
 //   free_slots of a span = population of `free` + granules of absent pages;   start and free are disjoint
-//   a span names its shard from the moment it is mixed until its pages go back, and stays in it
+//   a span names its part from the moment it is mixed until its pages go back, and stays in it
 //
 // The start bit detects every double free, and every pointer into a block.
 //
 // Lock: mutex(); functions named *_locked need it. Below the bins' locks and above the page heap's;
-// a thread that holds one shard's lock takes no other shard's, except all of them in order.
+// a thread that holds one part's lock takes no other part's, except all of them in order.
 #pragma once
 
 #include "base/bin_set.h"
@@ -39,16 +39,16 @@ struct MixedStats {
   uint64_t converted;  ///< spans converted since the start
   uint64_t taken;      ///< blocks, also those that came with a converted span
   uint64_t given;
-  unsigned shards;  ///< in use
+  unsigned parts;  ///< in use
 };
 
 /// Purges pages of a span without live blocks (a mask), in whole pages of the system, and marks
 /// them unbacked. Returns how many. pre: the lock that covers the span's record is held
 Pages purge_idle_pages(Span* span, uint32_t idle);
 
-class alignas(128) MixedShard {
+class alignas(128) MixedPart {
  public:
-  constexpr MixedShard() = default;
+  constexpr MixedPart() = default;
 
   static constexpr size_t kLargestBlock = kLargestMixedBlock;
 
@@ -76,7 +76,7 @@ class alignas(128) MixedShard {
 
   /// Takes blocks back whose spans were looked up before. A pointer at which no block of a mixed
   /// span begins is a misuse; it is reported and dropped. Blocks that `kept` wants stay live and
-  /// are added to it, if there is a `kept`. Pointers that lie in no span of this shard, or not in
+  /// are added to it, if there is a `kept`. Pointers that lie in no span of this part, or not in
   /// the span that was found, are moved to the front. Returns the number of these. pre: count <=
   /// kPiece
   [[nodiscard]] unsigned give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count,
@@ -91,12 +91,12 @@ class alignas(128) MixedShard {
   /// span is in none of its lists; slots <= kLargestBlock
   [[nodiscard]] bool convert(PageHeap& pages, Span* span, Pages* lent);
 
-  /// Bytes of the block at `address`, 0 when none begins there. pre: the span is in this shard and
+  /// Bytes of the block at `address`, 0 when none begins there. pre: the span is in this part and
   /// covers the address
   [[nodiscard]] static size_t block_bytes_locked(const Span* span, uintptr_t address);
-  /// Whether the span is in this shard now.
+  /// Whether the span is in this part now.
   [[nodiscard]] bool holds_locked(const Span* span) const {
-    return span->kind == SpanKind::kMixed && span->mixed.shard == this;
+    return span->kind == SpanKind::kMixed && span->mixed.part == this;
   }
 
   /// Purges the free pages inside mixed spans, and frees the tables of spans that need none for
@@ -120,7 +120,7 @@ class alignas(128) MixedShard {
   [[nodiscard]] size_t lendable_bytes_hint() const;
 
   /// True, once in a while, if threads contend for the lock so often that there should be more
-  /// shards.
+  /// parts.
   [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
 
   void add_stats_locked(MixedStats* sum) const;
@@ -180,14 +180,16 @@ class alignas(128) MixedShard {
   // = there is nothing to do.
   uint8_t list_to_search_ = 0;
   Span* last_to_search_ = nullptr;
-  uint64_t converted_ = 0;
-  uint64_t taken_ = 0;
-  uint64_t given_ = 0;
+  struct {
+    uint64_t converted = 0;
+    uint64_t taken = 0;
+    uint64_t given = 0;
+  } totals_;  // as in MixedStats
   Crowding crowding_;
   size_t blocks_[kSizeClassCount] = {};
 };
 
-LOAM_INLINE void MixedShard::ask_for_tables(const Span* span, const void* pointer) {
+LOAM_INLINE void MixedPart::ask_for_tables(const Span* span, const void* pointer) {
   const uintptr_t tables = __atomic_load_n(&span->mixed.tables, __ATOMIC_RELAXED);
   const uintptr_t line = tables + (offset_in(span, pointer) >> kPageShift) * kCacheLine;
   prefetch_for_write(reinterpret_cast<const void*>(line));
