@@ -79,6 +79,12 @@ inline constexpr Pages kLongestKept{256};
 inline constexpr Pages kReserve{512};
 inline constexpr size_t kReserves = size_t{4} << 20;
 inline constexpr size_t kReserveShare = 32;
+/// From this many shards on, a shard's reserve is kReserveOfMany, whatever the other shards hold:
+/// the more threads there are, the more often they meet. Measured (decision 112). Fewer shards, or
+/// a larger reserve, would take more memory. With more shards, or a smaller reserve, threads meet
+/// more often. 4 MiB
+inline constexpr unsigned kManyShards = 8;
+inline constexpr Pages kReserveOfMany{1024};
 
 struct PageStats {
   size_t reserved_bytes;
