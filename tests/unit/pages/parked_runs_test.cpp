@@ -445,16 +445,20 @@ TEST_F(ShardsImplementation,
 }
 
 class FewShardsTest : public ShardsTest {
-  [[nodiscard]] unsigned shards() const override { return kManyShards - 1; }
+ protected:
+  static constexpr unsigned kShards = 6;
+  [[nodiscard]] unsigned shards() const override { return kShards; }
 };
 
-TEST_F(ShardsTest, FromManyShardsOnAShardsThreadsAreLeftMoreOfItsRuns) {
-  static_assert(2 * kLong <= kReserveOfMany.count && 3 * kLong > kReserveOfMany.count);
+TEST_F(ShardsTest, AShardsThreadsAreLeftItsRunsUpToALimit) {
+  static_assert(kPageShards * kReservedByShard.count > kMostReserved.count);
+  static_assert(2 * kLong <= kMostReserved.count && 3 * kLong > kMostReserved.count);
   EXPECT_EQ(parked_when_served(), 3u);
 }
 
-TEST_F(FewShardsTest, AShardsThreadsAreLeftFewOfItsRuns) {
-  static_assert(kLong <= kReserve.count && 2 * kLong > kReserve.count);
+TEST_F(FewShardsTest, TheFewerShardsAreInUseTheLessIsLeftToTheThreadsOfEach) {
+  constexpr size_t kLeft = kShards * kReservedByShard.count;
+  static_assert(kLong <= kLeft && 2 * kLong > kLeft);
   EXPECT_EQ(parked_when_served(), 2u);
 }
 
