@@ -72,13 +72,11 @@ inline constexpr Pages kLongestKept{256};
 }
 
 /// Runs that are parked in a shard are reserved for its threads while they have no more pages than
-/// this. All shards together must also hold no more than kReserves bytes, or the heap's size
-/// divided by kReserveShare. The reason: threads that take from each other's shards contend there
-/// again at every free. The value is as much as a thread's cache of whole runs may keep (decision
-/// 14). 2 MiB
-inline constexpr Pages kReserve{512};
-inline constexpr size_t kReserves = size_t{4} << 20;
-inline constexpr size_t kReserveShare = 32;
+/// this for each shard in use, and no more than kMostReserved. The reason: threads that take from
+/// each other's shards contend there again at every free, and the more threads there are, the more
+/// often they meet (decision 112).
+inline constexpr Pages kReservedByShard{128};
+inline constexpr Pages kMostReserved{1024};
 
 struct PageStats {
   size_t reserved_bytes;

@@ -139,11 +139,11 @@ void PageHeap::move_slab(Slab* slab, unsigned to) LOAM_NO_THREAD_SAFETY_ANALYSIS
 }
 
 bool PageHeap::is_reserved(const PageShard& shard) const {
-  if (__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) > kReserve.count) return false;
-  if (shard.threads.load(std::memory_order_relaxed) == 0) return false;
-  if (__atomic_load_n(&shard.pushes, __ATOMIC_RELAXED) < kParkedWhenBusy) return false;
-  const size_t by_share = used_bytes_hint() / kReserveShare;
-  return pages_in_shards().bytes() <= (by_share > kReserves ? by_share : kReserves);
+  const size_t by_shards = shards_in_use() * kReservedByShard.count;
+  const size_t most = by_shards < kMostReserved.count ? by_shards : kMostReserved.count;
+  return __atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) <= most &&
+         shard.threads.load(std::memory_order_relaxed) != 0 &&
+         __atomic_load_n(&shard.pushes, __ATOMIC_RELAXED) >= kParkedWhenBusy;
 }
 
 void PageHeap::stock_records(unsigned shard) {

@@ -367,7 +367,7 @@ class ShardsTest : public ParkedRunsTest {
  protected:
   void SetUp() override {
     ParkedRunsTest::SetUp();
-    for (unsigned s = 0; s < kPageShards; ++s) {
+    for (unsigned s = 0; s < shards(); ++s) {
       ASSERT_EQ(heap().join_shard(), s) << "the first that no thread has";
       most_of_block[s] = large(kPagesPerSlab - kPart, s);
       part_of_block[s] = large(kPart, s);
@@ -376,6 +376,7 @@ class ShardsTest : public ParkedRunsTest {
     ASSERT_FALSE(heap().wants_ticks());
   }
 
+  [[nodiscard]] virtual unsigned shards() const { return kPageShards; }
   PageHeap& heap() { return model.heap(); }
   Span* large(size_t pages, unsigned shard) {
     return heap().allocate_large(Pages(pages), Pages(1), Pages(pages).bytes(), 0, shard).span;
@@ -392,7 +393,27 @@ class ShardsTest : public ParkedRunsTest {
     return part;
   }
 
+  // How many runs of nearly a slab each must be parked in a busy shard before they serve another
+  // one; 9 if that many do not suffice.
+  unsigned parked_when_served() {
+    constexpr unsigned kOwn = 5, kOther = 4;
+    busy_shard(kOwn);
+    Span* runs[8];
+    for (Span*& run : runs) run = large(kLong, kOwn);
+    for (unsigned parked = 1; parked <= 8; ++parked) {
+      heap().give_run(runs[parked - 1]);
+      if (Span* const served = heap().take_run(Pages(kPart), 0, kOther).first) {
+        publish_large(served);
+        heap().give_run(served);
+        EXPECT_TRUE(heap().is_valid());
+        return parked;
+      }
+    }
+    return 9;
+  }
+
   static constexpr size_t kPart = 20;
+  static constexpr size_t kLong = kPagesPerSlab - 2;
   Span* most_of_block[kPageShards];
   Span* part_of_block[kPageShards];
 };
@@ -421,6 +442,24 @@ TEST_F(ShardsImplementation,
   publish_large(again);
   heap().free(again);
   EXPECT_TRUE(heap().is_valid());
+}
+
+class FewShardsTest : public ShardsTest {
+ protected:
+  static constexpr unsigned kShards = 6;
+  [[nodiscard]] unsigned shards() const override { return kShards; }
+};
+
+TEST_F(ShardsTest, AShardsThreadsAreLeftItsRunsUpToALimit) {
+  static_assert(kPageShards * kReservedByShard.count > kMostReserved.count);
+  static_assert(2 * kLong <= kMostReserved.count && 3 * kLong > kMostReserved.count);
+  EXPECT_EQ(parked_when_served(), 3u);
+}
+
+TEST_F(FewShardsTest, TheFewerShardsAreInUseTheLessIsLeftToTheThreadsOfEach) {
+  constexpr size_t kLeft = kShards * kReservedByShard.count;
+  static_assert(kLong <= kLeft && 2 * kLong > kLeft);
+  EXPECT_EQ(parked_when_served(), 2u);
 }
 
 TEST_F(ShardsTest, WhatWaitsInAllShardsTogetherIsPurgedOnceItPassesTheFloor) {
