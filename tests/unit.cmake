@@ -1,9 +1,10 @@
 # The unit tests: one executable a layer, two where a layer meets both systems. Included by the list of all
 # tests, and by that of Windows (tests/windows).
 
-if(CMAKE_CROSSCOMPILING)
-  # The machine's own GTest is for the machine's own processor; Debian brings the source beside it.
-  set(LOAM_GTEST_SOURCE "/usr/src/googletest" CACHE PATH "GTest's source, for other processors")
+if(CMAKE_CROSSCOMPILING OR WIN32)
+  # The machine's own GTest is for the machine's own processor, and on Windows a DLL with another malloc(). Debian
+  # brings the source beside it.
+  set(LOAM_GTEST_SOURCE "/usr/src/googletest" CACHE PATH "GTest's source, for other systems and processors")
   set(INSTALL_GTEST OFF)
   add_subdirectory("${LOAM_GTEST_SOURCE}" "${CMAKE_CURRENT_BINARY_DIR}/gtest" EXCLUDE_FROM_ALL)
 else()
