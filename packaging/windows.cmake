@@ -64,11 +64,10 @@ set_target_properties(loam_static PROPERTIES OUTPUT_NAME loam ARCHIVE_OUTPUT_DIR
 
 # In front of the system's headers, for programs of POSIX systems.
 set(LOAM_POSIX "${PROJECT_SOURCE_DIR}/native/windows/posix")
-if(LOAM_BUILD_WORKLOADS)
-  add_subdirectory(native/windows)
-endif()
-
 if(LOAM_BUILD_TESTS)
   enable_testing()
   add_subdirectory(tests/windows)
+endif()
+if(LOAM_BUILD_WORKLOADS)
+  add_subdirectory(native/windows)
 endif()
