@@ -23,22 +23,20 @@ __declspec(dllimport) void* __stdcall AddVectoredContinueHandler(
 int _fltused = 1;
 
 // libc++'s <math.h> names all of them.
-#define LOAM_OF_ONE(name) long double name##l(long double);
-#define LOAM_OF_TWO(name) long double name##l(long double, long double);
-LOAM_OF_ONE(acos)
-LOAM_OF_ONE(acosh) LOAM_OF_ONE(asin) LOAM_OF_ONE(asinh) LOAM_OF_ONE(atan) LOAM_OF_ONE(atanh)
-    LOAM_OF_ONE(cbrt) LOAM_OF_ONE(ceil) LOAM_OF_ONE(cos) LOAM_OF_ONE(cosh) LOAM_OF_ONE(erf)
-        LOAM_OF_ONE(erfc) LOAM_OF_ONE(exp) LOAM_OF_ONE(exp2) LOAM_OF_ONE(expm1) LOAM_OF_ONE(fabs)
-            LOAM_OF_ONE(floor) LOAM_OF_ONE(lgamma) LOAM_OF_ONE(log) LOAM_OF_ONE(log10)
-                LOAM_OF_ONE(log1p) LOAM_OF_ONE(log2) LOAM_OF_ONE(logb) LOAM_OF_ONE(nearbyint)
-                    LOAM_OF_ONE(sin) LOAM_OF_ONE(sinh) LOAM_OF_ONE(sqrt) LOAM_OF_ONE(tan)
-                        LOAM_OF_ONE(tanh) LOAM_OF_ONE(tgamma) LOAM_OF_TWO(atan2) LOAM_OF_TWO(fdim)
-                            LOAM_OF_TWO(fmax) LOAM_OF_TWO(fmin) LOAM_OF_TWO(fmod) LOAM_OF_TWO(hypot)
-                                LOAM_OF_TWO(nextafter) LOAM_OF_TWO(nexttoward) LOAM_OF_TWO(pow)
-                                    LOAM_OF_TWO(remainder)
-#undef LOAM_OF_ONE
-#undef LOAM_OF_TWO
-                                        float erfcf(float);
+long double acosl(long double), acoshl(long double), asinl(long double), asinhl(long double);
+long double atanl(long double), atanhl(long double), cbrtl(long double), ceill(long double);
+long double cosl(long double), coshl(long double), erfl(long double), erfcl(long double);
+long double expl(long double), exp2l(long double), expm1l(long double), fabsl(long double);
+long double floorl(long double), lgammal(long double), logl(long double), log10l(long double);
+long double log1pl(long double), log2l(long double), logbl(long double), nearbyintl(long double);
+long double sinl(long double), sinhl(long double), sqrtl(long double), tanl(long double);
+long double tanhl(long double), tgammal(long double);
+long double atan2l(long double, long double), fdiml(long double, long double);
+long double fmaxl(long double, long double), fminl(long double, long double);
+long double fmodl(long double, long double), hypotl(long double, long double);
+long double nextafterl(long double, long double), nexttowardl(long double, long double);
+long double powl(long double, long double), remainderl(long double, long double);
+float erfcf(float);
 float nexttowardf(float, long double);
 long double frexpl(long double, int*);
 int ilogbl(long double);
