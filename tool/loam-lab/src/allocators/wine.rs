@@ -24,6 +24,22 @@ const HEAPS: [(&str, &str, &str); 4] = [
     ("loam-wine", "Loam for Windows, under Wine", "loam"),
 ];
 
+/// What a workload gets besides in the quick form: a parameter and its value. Wine's own heap slows down so much as it
+/// fills that these workloads would need minutes for each trial with their usual sizes.
+const SMALLER: [(&str, &str, &str); 4] = [
+    ("lfh", "--iterations", "1600000"),
+    ("contention", "--iterations", "125000"),
+    ("phase", "--live", "25000000"),
+    ("sparse", "--live", "25000000"),
+];
+
+/// Further arguments of a workload in the quick form.
+pub fn quick_arguments(workload: &str) -> Vec<String> {
+    let smaller = SMALLER.iter().find(|(name, ..)| *name == workload);
+    let words = smaller.map(|(_, parameter, value)| [(*parameter).to_owned(), (*value).to_owned()]);
+    words.into_iter().flatten().collect()
+}
+
 /// Those that can be measured with the workloads of a folder: all, or none and why.
 pub fn all(workloads: &Path) -> Vec<Allocator> {
     let about = about(&workloads.join("bin/about"));
