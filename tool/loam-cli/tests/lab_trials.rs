@@ -269,8 +269,11 @@ fn programs_for_windows_run_on_four_heaps_and_every_name_says_wine() {
     lab.workload("lfh", &script);
     let ran = lab.run(&["lfh", "--windows", "--json", "few.json", "--trials", "1"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let arguments = &lab.results("few.json")["experiments"][0]["cases"][0]["arguments"];
-    assert_eq!(arguments, &serde_json::json!(["--iterations", "1600000"]));
+    let few = lab.results("few.json");
+    assert_eq!(
+        few["experiments"][0]["cases"][0]["arguments"],
+        serde_json::json!(["--iterations", "1600000"])
+    );
     // The two ways to choose an allocator do not meet.
     let both = lab.run(&["fake", "--windows", "--allocators", "system"]);
     assert_eq!(both.code, Some(2), "{both:?}");
