@@ -48,10 +48,13 @@ endif()
 
 enable_language(RC)
 add_library(loam SHARED $<TARGET_OBJECTS:loam_dll_objects> "${PROJECT_SOURCE_DIR}/packaging/loam_counters.rc")
-target_link_options(loam PRIVATE $<$<C_COMPILER_ID:GNU>:-static-libgcc>)  # clang names its libraries itself
+# loam.def lists what it exports: Microsoft's tools make their import library of it (lib /def:loam.def).
+target_link_options(loam PRIVATE $<$<C_COMPILER_ID:GNU>:-static-libgcc> # clang names its libraries itself
+  "-Wl,--output-def,${LOAM_OUTPUT_DIR}/loam.def")
 target_link_libraries(loam PRIVATE ${LOAM_WINDOWS_LIBRARIES})
 set_target_properties(loam PROPERTIES LINKER_LANGUAGE C PREFIX "" OUTPUT_NAME loam
-  RUNTIME_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}" ARCHIVE_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}")
+  RUNTIME_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}" ARCHIVE_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}"
+  ADDITIONAL_CLEAN_FILES "${LOAM_OUTPUT_DIR}/loam.def")
 
 add_library(loam_static STATIC $<TARGET_OBJECTS:loam_objects> $<TARGET_OBJECTS:loam_override>
   $<TARGET_OBJECTS:loam_operators>)
@@ -61,11 +64,10 @@ set_target_properties(loam_static PROPERTIES OUTPUT_NAME loam ARCHIVE_OUTPUT_DIR
 
 # In front of the system's headers, for programs of POSIX systems.
 set(LOAM_POSIX "${PROJECT_SOURCE_DIR}/native/windows/posix")
-if(LOAM_BUILD_WORKLOADS)
-  add_subdirectory(native/windows)
-endif()
-
 if(LOAM_BUILD_TESTS)
   enable_testing()
   add_subdirectory(tests/windows)
+endif()
+if(LOAM_BUILD_WORKLOADS)
+  add_subdirectory(native/windows)
 endif()

@@ -1,10 +1,10 @@
 # The unit tests: one executable for each layer, two if a layer is tested on both systems. The list
 # of all tests and that of Windows (tests/windows) include this file.
 
-if(CMAKE_CROSSCOMPILING)
-  # The machine's own GTest is for the machine's own processor. Debian has its source in another
-  # package.
-  set(LOAM_GTEST_SOURCE "/usr/src/googletest" CACHE PATH "GTest's source, for other processors")
+if(CMAKE_CROSSCOMPILING OR WIN32)
+  # The machine's own GTest is for the machine's own processor. On Windows it is a DLL, which has
+  # another malloc(). Debian has its source in another package.
+  set(LOAM_GTEST_SOURCE "/usr/src/googletest" CACHE PATH "GTest's source, for other systems and processors")
   set(INSTALL_GTEST OFF)
   add_subdirectory("${LOAM_GTEST_SOURCE}" "${CMAKE_CURRENT_BINARY_DIR}/gtest" EXCLUDE_FROM_ALL)
 else()

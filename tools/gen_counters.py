@@ -283,7 +283,7 @@ def manifest(declared):
 """)
     return f"""<?xml version="1.0" encoding="utf-8"?>
 <!-- Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
-     Register with administrator's rights, in the folder of loam.dll:  lodctr /m:loam_counters.man
+     Register with administrator's rights:  lodctr /m:loam_counters.man "FOLDER OF loam.dll"
      docs/windows.md says more. -->
 <instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events">
   <instrumentation>

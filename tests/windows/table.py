@@ -67,6 +67,12 @@ def heaps() -> str:
             "`tests/windows/override.cpp`; `lock_and_fork`: there is no `fork()` |")
 
 
+def cxx() -> str:
+    every = sum(len(cases(path)) for path in (ROOT / "tests/cxx").glob("*_test.cpp"))
+    return (f"| `tests/cxx` | {every} cases with `libloam.a`, {every - 1} with `loam.dll` | 1 case with `loam.dll`, which replaces no "
+            "`malloc`; the headers each by itself, the document's examples, a program without exceptions |")
+
+
 def rows() -> str:
     return "\n".join((
         "| Tests | Under Wine | Not under Wine |", "|---|---|---|", unit(), heaps(),
@@ -74,7 +80,8 @@ def rows() -> str:
         "allocations of ending threads, whose variables gcc 12 frees too early |",
         "| `tests/hardening` | `walk`, `structure`, the table of mistakes with one size of each row, without options and with "
         "`all` | `mistakes`: it forks; `secure`, `publish`: users and folders of Linux |",
-        "| `tests/preload`, `tests/cxx`, others | | preloading, signals, `fork()`; `tests/windows` has Windows' own |"))
+        cxx(),
+        "| `tests/preload`, others | | preloading, signals, `fork()`; `tests/windows` has Windows' own |"))
 
 
 def main() -> int:

@@ -80,6 +80,17 @@ def launch(program, arguments, library=None, **more):
                           timeout=280, **more)
 
 
+def check_heaps_of_windows(name, program):
+    sums = {}
+    for heap in ("process", "lfh", "private", "loam"):
+        done = subprocess.run([program, *TINY[name][0]], env={**os.environ, "LOAM_LAB_HEAP": heap}, capture_output=True,
+                              text=True, timeout=280)
+        sums[heap] = check_output(name, done, heap)[2].get("checksum")
+    check(len(set(sums.values())) == 1, f"the heaps saw different requests: {sums}")
+    print(f"{name}: {len(failures)} failures")
+    return 1 if failures else 0
+
+
 def no_such_number(text):
     raise ValueError(f"{text} is not JSON")
 
@@ -176,8 +187,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=TINY)
     parser.add_argument("--program", required=True)
-    parser.add_argument("--library", required=True, help="an allocator to preload")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--library", help="an allocator to preload")
+    which.add_argument("--windows", action="store_true")
     a = parser.parse_args()
+    if a.windows:
+        sys.exit(check_heaps_of_windows(a.name, a.program))
     arguments, others, seeded = TINY[a.name]
 
     for extra in [[]] + others:

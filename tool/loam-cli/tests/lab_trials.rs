@@ -266,6 +266,15 @@ fn programs_for_windows_run_on_four_heaps_and_every_name_says_wine() {
         );
     }
     assert!(page.contains("Wine 8.0; heap mode 0"));
+    // Wine's heap would need minutes for the usual number of steps.
+    lab.workload("lfh", &script);
+    let ran = lab.run(&["lfh", "--windows", "--json", "few.json", "--trials", "1"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let few = lab.results("few.json");
+    assert_eq!(
+        few["experiments"][0]["cases"][0]["arguments"],
+        serde_json::json!(["--iterations", "1600000"])
+    );
     // The two options to choose an allocator exclude each other.
     let both = lab.run(&["fake", "--windows", "--allocators", "system"]);
     assert_eq!(both.code, Some(2), "{both:?}");

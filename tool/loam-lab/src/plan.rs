@@ -87,11 +87,18 @@ pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
         let workload = dir.join(experiment.name());
         let sha256 = identity::sha256(&workload)
             .with_context(|| format!("{} can not be read", workload.display()))?;
+        let mut cases = experiment.cases(&context);
+        if options.windows && options.form == Form::Quick {
+            for case in &mut cases {
+                case.arguments
+                    .extend(wine::quick_arguments(experiment.name()));
+            }
+        }
         experiments.push(ExperimentRecord {
             name: experiment.name().to_owned(),
             workload,
             sha256,
-            cases: experiment.cases(&context),
+            cases,
             trace: None,
             part: None,
         });

@@ -71,16 +71,18 @@ Loam.look = (() => {
   });
   // The place among all allocators decides, so that an allocator looks the same in every chart;
   // other designs of a program come after the allocators.
+  const isAllocators = (curve) => curve.variant === "malloc" || curve.label === curve.allocator;
   return (data, curve) => {
-    if (curve.variant === "malloc" || curve.label === curve.allocator) {
+    const others = data.allocators.filter((name) => !fixed[name]);
+    if (isAllocators(curve)) {
       if (fixed[curve.allocator]) return resolve(fixed[curve.allocator]);
-      const others = data.allocators.filter((name) => !fixed[name]);
       return resolve(nth(Math.max(0, others.indexOf(curve.allocator))));
     }
     // Designs are told apart within their chart; there may be many in a report.
     const chart = data.charts.find((c) => c.curves.includes(curve));
-    const designs = (chart ? chart.curves : []).map((c) => c.label)
-      .filter((label) => !data.allocators.includes(label));
-    return resolve(nth(Math.max(0, designs.indexOf(curve.label))));
+    const curves = chart ? chart.curves : [];
+    const taken = curves.filter(isAllocators).map((c) => others.indexOf(c.allocator));
+    const designs = curves.map((c) => c.label).filter((label) => !data.allocators.includes(label));
+    return resolve(nth(Math.max(-1, ...taken) + 1 + Math.max(0, designs.indexOf(curve.label))));
   };
 })();

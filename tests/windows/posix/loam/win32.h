@@ -1,5 +1,6 @@
 // <loam/win32.h>, which is <windows.h> here, with the parts that mingw-w64's lacks. HeapSummary()
-// is newer than Windows 8, and Wine's ends the process.
+// is newer than Windows 8, and Wine's ends the process. There the figures are sums over a walk, and
+// no argument is refused.
 #pragma once
 
 #undef _WIN32_WINNT
@@ -25,8 +26,20 @@ static inline BOOL HeapSummary(HANDLE heap, DWORD flags, HEAP_SUMMARY* out) {
   const Function found =
       (Function)(void*)GetProcAddress(GetModuleHandleA("kernelbase.dll"), "HeapSummary");
   if (found != NULL && !is_wine()) return found(heap, flags, out);
-  SetLastError(ERROR_CALL_NOT_IMPLEMENTED);
-  return FALSE;
+  const DWORD before = GetLastError();
+  PROCESS_HEAP_ENTRY entry;
+  entry.lpData = NULL;
+  out->cbAllocated = out->cbCommitted = out->cbReserved = 0;
+  HeapLock(heap);
+  while (HeapWalk(heap, &entry)) {
+    if (entry.wFlags & PROCESS_HEAP_ENTRY_BUSY) out->cbAllocated += entry.cbData;
+    if (!(entry.wFlags & PROCESS_HEAP_REGION)) continue;
+    out->cbCommitted += entry.Region.dwCommittedSize;
+    out->cbReserved += entry.Region.dwCommittedSize + entry.Region.dwUnCommittedSize;
+  }
+  HeapUnlock(heap);
+  SetLastError(before);
+  return TRUE;
 }
 
 size_t _aligned_msize(void* block, size_t alignment, size_t offset);

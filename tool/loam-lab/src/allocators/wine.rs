@@ -25,6 +25,22 @@ const HEAPS: [(&str, &str, &str); 4] = [
     ("loam-wine", "Loam for Windows, under Wine", "loam"),
 ];
 
+/// A further parameter of a workload in the quick form, and its value. Wine's own heap slows down so much as it
+/// fills that these workloads would need minutes for each trial with their usual sizes.
+const SMALLER: [(&str, &str, &str); 4] = [
+    ("lfh", "--iterations", "1600000"),
+    ("contention", "--iterations", "125000"),
+    ("phase", "--live", "25000000"),
+    ("sparse", "--live", "25000000"),
+];
+
+/// Further arguments of a workload in the quick form.
+pub fn quick_arguments(workload: &str) -> Vec<String> {
+    let smaller = SMALLER.iter().find(|(name, ..)| *name == workload);
+    let words = smaller.map(|(_, parameter, value)| [(*parameter).to_owned(), (*value).to_owned()]);
+    words.into_iter().flatten().collect()
+}
+
 /// The heaps that the workloads of a folder can measure: either all of them, or none with the reason.
 pub fn all(workloads: &Path) -> Vec<Allocator> {
     let about = about(&workloads.join("bin/about"));

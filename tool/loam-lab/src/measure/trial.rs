@@ -61,7 +61,7 @@ pub fn run(step: &Step, position: u32, results: &Results, bench: &Bench) -> Opti
     if observed.outcome == Outcome::Stopped {
         return None;
     }
-    let (status, reason, lines) = judge(&observed, library.as_deref(), bench);
+    let (status, reason, lines) = judge(&observed, library.as_deref(), step, bench);
     Some(Trial {
         experiment: step.experiment.clone(),
         case: step.case.name.clone(),
@@ -160,7 +160,7 @@ fn is_traced(
 
 type Verdict = (Status, Option<String>, Vec<Box<RawValue>>);
 
-fn judge(observed: &Observed, library: Option<&Path>, bench: &Bench) -> Verdict {
+fn judge(observed: &Observed, library: Option<&Path>, step: &Step, bench: &Bench) -> Verdict {
     let (lines, garbage) = read(&observed.lines);
     // The loader continues without a library that it can not use, and reports that on standard error.
     let refusal = library.and_then(|_| loader_refusal(&observed.stderr_tail));
@@ -185,12 +185,14 @@ fn judge(observed: &Observed, library: Option<&Path>, bench: &Bench) -> Verdict 
         }
         Outcome::TimedOut => {
             let limit = units::duration(bench.timeout.as_secs_f64());
-            (
-                Status::TimedOut,
-                Some(format!(
-                    "it was stopped after {limit} (see --timeout), and is not run again"
-                )),
-            )
+            // A warm-up may be slow because nothing is in the page cache yet, so the first round still runs.
+            let ending = if step.warm_up {
+                ""
+            } else {
+                ", and is not run again"
+            };
+            let reason = format!("it was stopped after {limit} (see --timeout){ending}");
+            (Status::TimedOut, Some(reason))
         }
         Outcome::Unreadable(reason) => (Status::Garbage, Some(reason.clone())),
         Outcome::NotStarted(reason) => (
