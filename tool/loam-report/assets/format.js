@@ -79,8 +79,10 @@ Loam.look = (() => {
     }
     // Designs are told apart within their chart; there may be many in a report.
     const chart = data.charts.find((c) => c.curves.includes(curve));
-    const designs = (chart ? chart.curves : []).map((c) => c.label)
-      .filter((label) => !data.allocators.includes(label));
-    return resolve(nth(Math.max(0, designs.indexOf(curve.label))));
+    const labels = (chart ? chart.curves : []).map((c) => c.label);
+    const designs = labels.filter((label) => !data.allocators.includes(label));
+    const hasAllocators = designs.length < labels.length;
+    const before = hasAllocators ? data.allocators.filter((name) => !fixed[name]).length : 0;
+    return resolve(nth(before + Math.max(0, designs.indexOf(curve.label))));
   };
 })();
