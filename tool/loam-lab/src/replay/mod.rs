@@ -68,6 +68,14 @@ pub enum ReplayError {
          `loam check` says which"
     )]
     NoEvents(PathBuf),
+    /// What happened in it can not be read.
+    #[error("{path}: no event can be read: {why}; copy the file again, or record again")]
+    Unreadable {
+        /// The trace.
+        path: PathBuf,
+        /// What is damaged first.
+        why: String,
+    },
     /// No such process.
     #[error("{path} has no process {wanted}; it has {known} (`loam trace info` lists them)")]
     NoProcess {
