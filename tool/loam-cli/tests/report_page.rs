@@ -295,9 +295,6 @@ fn a_replay_is_drawn_with_its_moments_and_each_curve_looks_its_own_way() {
         // Two allocators, what lived, and perhaps what was recorded.
         let swatches = found["swatches"].as_array().unwrap();
         let looks: HashSet<_> = swatches.iter().map(Value::to_string).collect();
-        assert!(
-            looks.len() >= 3 && looks.len() == swatches.len(),
-            "{found}"
-        );
+        assert!(looks.len() >= 3 && looks.len() == swatches.len(), "{found}");
     }
 }
