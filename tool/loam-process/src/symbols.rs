@@ -195,7 +195,12 @@ mod tests {
         let source = dir.path().join("a.cpp");
         std::fs::write(
             &source,
-            "namespace shop { int sell(int a) { return a * 3; } }\n",
+            "namespace shop { int sell(int a) { return a * 3; } }\n\
+             // As rustc names them: in its old way and in its new one.\n\
+             int held(int a) __asm__(\"_ZN5trade4held17h0123456789abcdefE\");\n\
+             int kept(int a) __asm__(\"_RNvCs4fqI2P2rA04_5trade4kept\");\n\
+             int held(int a) { return a * 5; }\n\
+             int kept(int a) { return a * 7; }\n",
         )
         .unwrap();
         let library = dir.path().join("a.so");
@@ -223,7 +228,9 @@ mod tests {
             (all, others, unsure)
         };
         let (known, others, unsure) = names(&module);
-        assert!(known.contains(&"shop::sell(int)".to_owned()));
+        for name in ["shop::sell(int)", "trade::held", "trade::kept"] {
+            assert!(known.contains(&name.to_owned()), "{name}: {known:?}");
+        }
         assert_eq!((others, unsure), (0, 0));
         module.build_id = Some("00".into());
         assert_eq!(names(&module), (vec![], 1, 0));
