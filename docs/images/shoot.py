@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Makes docs/images/report.png: some charts of a report that `loam lab --html` wrote, with the page's
-own heading and the legend, as Chromium draws them.
+own heading and the legend, as Chromium draws them. Of a single chart it is the chart with its legend.
 
     docs/images/shoot.py build/lab/report.html [--charts ID,ID...] [--output FILE] [--width PIXELS]
+
+docs/images/replay.png is `--charts replay-memory --width 760` of the report of a replay.
 
 Only the page's parts that are not wanted are hidden; nothing is drawn anew. Needs Chromium.
 """
@@ -24,6 +26,12 @@ nav, aside, #findings, #method, #charts > h2, #charts > h3, .tools, details, .le
 #charts { display: grid !important; grid-template-columns: 1fr 1fr; gap: 16px; }
 #charts > .switches { grid-column: 1 / -1; }
 body { padding: 16px !important; margin: 0 !important; max-width: none !important; }
+</style>"""
+# Of one chart: the chart with its own legend, and nothing else of the page.
+ALONE = """<style>
+header, #summary, #charts > .switches { display: none !important; }
+#charts { grid-template-columns: 1fr !important; }
+SELECTED .legend { display: flex !important; }
 </style>"""
 # Asks the page how tall it became, since a screenshot has the window's size.
 MEASURE = """<script>addEventListener("load", () => {
@@ -79,7 +87,8 @@ def main() -> int:
                      f"{', '.join(sorted(there))}")
 
     selected = ", ".join(f'[data-chart="{chart}"]' for chart in charts)
-    html = html.replace("</head>", STYLE.replace("SELECTED", selected) + MEASURE + "</head>", 1)
+    style = STYLE + (ALONE if len(charts) == 1 else "")
+    html = html.replace("</head>", style.replace("SELECTED", selected) + MEASURE + "</head>", 1)
     with tempfile.TemporaryDirectory(prefix="loam-shoot-") as folder:
         page = Path(folder) / "page.html"
         page.write_text(html)

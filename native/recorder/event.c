@@ -114,12 +114,19 @@ static void put_name(Ring* ring, const Units* units, uint64_t stamp) {
   }
 }
 
+// Events from here on may share the last stamp.
+static void share_stamp(Ring* ring) {
+  const uint64_t most = ring->position + kShareStamp * kUnitBytes;
+  ring->shared = most < ring->limit ? most : ring->limit;
+}
+
 // pre: there is room for all units but the stack
 static void put_all(Thread* thread, Ring* ring, const Units* units, const Registers* registers) {
   const uint64_t stamp = stamp_now();
   lease_look(thread);
   // A handler that comes here meanwhile clears `beat`, and then no event shares this stamp.
-  if (ring == &thread->ring) thread->stamp = stamp;
+  const bool is_own = ring == &thread->ring;
+  if (is_own) thread->stamp = stamp << 32;
   // Computed before the time record takes its units. find_room() promised room for a stack and all
   // other units, and a stack must not be lost because of the two units of the time record.
   const uint64_t stack_bytes = registers != NULL && room(ring) > kStackBytes ? kStackBytes : 0;
@@ -136,6 +143,7 @@ static void put_all(Thread* thread, Ring* ring, const Units* units, const Regist
   if (units->name != NULL) put_name(ring, units, stamp);
   for (uint32_t i = 0; i < units->count; ++i) put(ring, units->units[i], stamp);
   publish(ring);
+  if (is_own) share_stamp(ring);
 }
 
 // `need`: the bytes of a stack or a mark. If no thread may wait, and there is room only for the
@@ -211,6 +219,39 @@ LOAM_EXPORT void loam_record_mark(const char* name) {
   if (name == NULL) return;
   const Units units = {.count = 0, .name = name, .name_bytes = strnlen(name, kLongestName)};
   write_units(&units, NULL);
+}
+
+// pre: `writing` is set
+static bool write_with_new_stamp(Thread* thread, uint64_t word0, uint64_t size) {
+  Ring* ring = &thread->ring;
+  if (ring->position >= ring->limit) return false;
+  const uint64_t beat = atomic_load_explicit(&session->heartbeat, memory_order_relaxed);
+  if (LOAM_UNLIKELY(thread->beat != beat)) lease_beat(thread, beat);
+  atomic_signal_fence(memory_order_seq_cst);
+  const uint64_t stamp = stamp_now();
+  thread->stamp = stamp << 32;
+  // No event shares a stamp of which no time record tells the high half.
+  ring->shared = 0;
+  lease_look(thread);
+  if (LOAM_UNLIKELY((uint32_t)(stamp >> 32) != ring->high)) return false;
+  event_put(ring, word0, stamp << 32 | size);
+  share_stamp(ring);
+  return true;
+}
+
+void* event_write_stamped(uint64_t word0, uint64_t size, void* block) {
+  Thread* thread = &self;
+  bool is_written = false;
+  if (LOAM_LIKELY(thread->generation == atomic_load_explicit(recording, memory_order_relaxed) &&
+                  thread->writing == 0 && size >> 32 == 0)) {
+    thread->writing = (uintptr_t)__builtin_frame_address(0);
+    atomic_signal_fence(memory_order_seq_cst);
+    is_written = write_with_new_stamp(thread, word0, size);
+    atomic_signal_fence(memory_order_seq_cst);
+    thread->writing = 0;
+  }
+  if (!is_written) event_write_slow(word0, size, 0);
+  return block;
 }
 
 void event_write_slow(uint64_t word0, uint64_t size, uint64_t touched) {

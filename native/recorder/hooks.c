@@ -15,30 +15,23 @@
 #include "real.h"
 #include "thread.h"
 
-static inline uint32_t family_or(uint32_t family) {
-  Thread* thread = &self;
-  if (LOAM_LIKELY(thread->family == 0)) return family;
-  const uint32_t operators = thread->family - 1u;
-  thread->family = 0;
-  return operators;
-}
-
 static uint64_t alignment_word(size_t alignment) {
   if (alignment == 0) return 0;
   return (uint64_t)(63 - __builtin_clzll(alignment)) << kAlignmentShift;
 }
 
-void hook_allocated(void* block, size_t size, uint32_t family, size_t alignment) {
+void* hook_allocated(void* block, size_t size, uint32_t family, size_t alignment) {
   const int saved = errno;
   // Allocators round a size up to its alignment.
   touched_begins(block, size | alignment);
   const uint64_t word =
-      event_word(kAllocate, family_or(family), (uintptr_t)block) | alignment_word(alignment);
+      event_word(kAllocate, hook_family_or(family), (uintptr_t)block) | alignment_word(alignment);
   if (LOAM_LIKELY(block != NULL))
     stack_or_event(word, size);
   else
     event_write(word, size);
   errno = saved;
+  return block;
 }
 
 void hook_frees(void* block, size_t size, uint32_t family) {
@@ -68,24 +61,59 @@ void hook_resize_ends(void* block, size_t size) {
     event_write(word, size);
 }
 
-LOAM_EXPORT void* malloc(size_t size) {
-  if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(0, size);
-  uintptr_t outer;
-  const bool is_outer = hook_enter(&outer);
-  if (LOAM_UNLIKELY(!is_outer)) return real.malloc(size);
+// The common case of hook_enter(): the call is the outermost one. The frame is the hook's.
+static inline __attribute__((always_inline)) bool enter_outermost(void) {
+  const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+  if (LOAM_UNLIKELY(self.inside > frame)) return false;
+  self.inside = frame;
+  return true;
+}
+
+// A call from inside another hook, whose return address is given.
+LOAM_COLD static void* malloc_inside(size_t size, uintptr_t frame, uintptr_t caller) {
+  const uintptr_t outer = self.inside;
+  if (real_contains(caller)) return real.malloc(size);
+  self.inside = frame;
   void* block = real.malloc(size);
   hook_leave(outer);
-  hook_allocated_fast(block, size, kByMalloc);
-  return block;
+  return hook_allocated(block, size, kByMalloc, 0);
+}
+
+LOAM_EXPORT void* malloc(size_t size) {
+  if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(0, size);
+  if (LOAM_UNLIKELY(!enter_outermost()))
+    return malloc_inside(size, (uintptr_t)__builtin_frame_address(0),
+                         (uintptr_t)__builtin_return_address(0));
+  void* block = real.malloc(size);
+  hook_leave(0);
+  return hook_allocated_fast(block, size, kByMalloc);
+}
+
+LOAM_COLD static void free_inside(void* block, uintptr_t frame, uintptr_t caller) {
+  const uintptr_t outer = self.inside;
+  if (real_contains(caller)) {
+    real.free(block);
+    return;
+  }
+  self.inside = frame;
+  hook_frees(block, 0, kByFree);
+  real.free(block);
+  hook_leave(outer);
 }
 
 LOAM_EXPORT void free(void* block) {
   if (block == NULL || LOAM_UNLIKELY(early_has(block)) || LOAM_UNLIKELY(!real_is_ready())) return;
-  uintptr_t outer;
-  const bool is_outer = hook_enter(&outer);
-  if (LOAM_LIKELY(is_outer)) hook_frees(block, 0, kByFree);
+  if (LOAM_UNLIKELY(!enter_outermost())) {
+    free_inside(block, (uintptr_t)__builtin_frame_address(0),
+                (uintptr_t)__builtin_return_address(0));
+    return;
+  }
+  if (LOAM_UNLIKELY(touched_may(block)))
+    hook_frees(block, 0, kByFree);
+  else if (LOAM_UNLIKELY(!event_write_shared(event_word(kFree, kByFree, (uintptr_t)block), 0)))
+    block = event_write_stamped(event_word(kFree, kByFree, (uintptr_t)block), 0, block);
   real.free(block);
-  if (LOAM_LIKELY(is_outer)) hook_leave(outer);
+  hook_leave(0);
 }
 
 LOAM_EXPORT void* calloc(size_t count, size_t size) {
@@ -140,7 +168,7 @@ LOAM_EXPORT void* reallocarray(void* block, size_t count, size_t size) {
     // The real function fails too, and does not touch the block.
     bytes = SIZE_MAX;
     errno = ENOMEM;
-    if (block == NULL) hook_allocated(NULL, bytes, kByMalloc, 0);
+    if (block == NULL) (void)hook_allocated(NULL, bytes, kByMalloc, 0);
     return NULL;
   }
   return realloc(block, bytes);

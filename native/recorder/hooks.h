@@ -33,17 +33,31 @@ static inline __attribute__((always_inline)) void hook_leave(uintptr_t outer) {
   self.inside = outer;
 }
 
-void hook_allocated(void* block, size_t size, uint32_t family, size_t alignment);
+// The family of the operator new that made this call, which is cleared; `family` if none did.
+static inline uint32_t hook_family_or(uint32_t family) {
+  Thread* thread = &self;
+  if (LOAM_LIKELY(thread->family == 0)) return family;
+  const uint32_t operators = thread->family - 1u;
+  thread->family = 0;
+  return operators;
+}
+
+// Returns `block`.
+void* hook_allocated(void* block, size_t size, uint32_t family, size_t alignment);
 void hook_frees(void* block, size_t size, uint32_t family);
 void hook_resize_begins(void* block);
 // `block` is null if the call failed.
 void hook_resize_ends(void* block, size_t size);
 
-static inline void hook_allocated_fast(void* block, size_t size, uint32_t family) {
-  if (LOAM_UNLIKELY(block == NULL || self.family != 0)) {
-    hook_allocated(block, size, family, 0);
-    return;
-  }
-  touched_begins(block, size);
-  stack_or_event(event_word(kAllocate, family, (uintptr_t)block), size);
+// Returns `block`. Each way ends with a call, so a hook needs to keep nothing.
+static inline __attribute__((always_inline)) void* hook_allocated_fast(void* block, size_t size,
+                                                                       uint32_t family) {
+  if (LOAM_UNLIKELY(block == NULL || size >= kNotableFrom || self.until_stack < (int64_t)size))
+    return hook_allocated(block, size, family, 0);
+  self.until_stack -= (int64_t)size;
+  uint64_t word = event_word(kAllocate, family, (uintptr_t)block);
+  if (LOAM_UNLIKELY(self.family != 0))
+    word = event_word(kAllocate, hook_family_or(family), (uintptr_t)block);
+  if (LOAM_LIKELY(event_write_shared(word, size))) return block;
+  return event_write_stamped(word, size, block);
 }

@@ -11,6 +11,8 @@
 #define LOAM_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define LOAM_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define LOAM_EXPORT __attribute__((visibility("default")))
+// Of a declaration, so that the compiler does without the table of addresses.
+#define LOAM_HIDDEN __attribute__((visibility("hidden")))
 #define LOAM_COLD __attribute__((cold, noinline))
 
 // Returns the negated error number on failure. errno may have changed.

@@ -29,7 +29,7 @@ typedef struct Real {
   void* (*mremap)(void*, size_t, size_t, int, ...);
 } Real;
 
-extern Real real;
+extern LOAM_HIDDEN Real real;
 
 // Looks all of them up, once. The early area serves dlsym's allocations meanwhile.
 LOAM_COLD void real_find(void);
@@ -50,7 +50,7 @@ void* real_next(const char* name);
 
 // A small static area for blocks that are allocated while the functions are looked up.
 enum { kEarlyBytes = 64 * 1024 };
-extern char early[kEarlyBytes];
+extern LOAM_HIDDEN char early[kEarlyBytes];
 void* early_allocate(size_t alignment, size_t bytes);
 static inline bool early_has(const void* block) {
   return (uintptr_t)block - (uintptr_t)early < kEarlyBytes;

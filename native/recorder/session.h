@@ -9,15 +9,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernel.h"
 #include "ring.h"
 
 // Points to the generation of this process's rings; 0: none.
-extern _Atomic uint32_t* recording;
+extern LOAM_HIDDEN _Atomic uint32_t* recording;
 
 // Valid while *recording is not zero.
-extern const Session* session;
-extern Control* control;
-extern Slot* slots;
+extern LOAM_HIDDEN const Session* session;
+extern LOAM_HIDDEN Control* control;
+extern LOAM_HIDDEN Slot* slots;
 
 // Makes this process's file, if the process is part of a recording and has none. Call where
 // *recording is zero.

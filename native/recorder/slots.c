@@ -45,6 +45,7 @@ static void take(uint32_t index, Ring* ring) {
   ring->mask = atomic_load_explicit(&slot->ring_bytes, memory_order_relaxed) - 1;
   ring->position = atomic_load_explicit(&slot->head, memory_order_relaxed);
   ring->limit = 0;
+  ring->shared = 0;
   ring->high = 0;
 }
 
@@ -122,6 +123,7 @@ void slots_release(Ring* ring) {
   Slot* slot = ring->slot;
   ring->slot = NULL;
   ring->limit = 0;
+  ring->shared = 0;
   atomic_fetch_add(&control->released, 1);
   atomic_store_explicit(&slot->state, kSlotReleased, memory_order_release);
 }

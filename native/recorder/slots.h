@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernel.h"
 #include "ring.h"
 
 // The owner's view of a ring: the place where it writes.
@@ -17,6 +18,7 @@ typedef struct Ring {
   uint64_t mask;      // its bytes - 1
   uint64_t position;  // all bytes written so far
   uint64_t limit;     // the owner may write up to here without a look at the drainer
+  uint64_t shared;    // events below this position may share the thread's stamp; at most `limit`
   uint32_t high;      // high half of the last kTime record's stamp
   uint32_t unused;
 } Ring;

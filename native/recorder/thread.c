@@ -15,7 +15,7 @@
 #define PTHREAD_DESTRUCTOR_ITERATIONS 4
 #endif
 
-_Thread_local Thread self __attribute__((tls_model("initial-exec")));
+_Thread_local _Alignas(64) Thread self __attribute__((tls_model("initial-exec")));
 
 static pthread_key_t key;
 static bool has_key;

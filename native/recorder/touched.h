@@ -26,7 +26,7 @@ enum { kTouchedFrom = 8192, kFilterBits = 65536 };
 // Requests for fewer bytes get less than kTouchedFrom: no allocator hands out four times as much.
 enum { kNotableFrom = kTouchedFrom / 4 };
 
-extern _Atomic uint64_t touched_filter[kFilterBits / 64];
+extern LOAM_HIDDEN _Atomic uint64_t touched_filter[kFilterBits / 64];
 
 LOAM_COLD void touched_add(void* block);
 

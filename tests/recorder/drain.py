@@ -40,6 +40,7 @@ SLOTS, CONTROL, SLOT, UNIT, LEASE = 65536, 4096, 128, 16, 1408
 TIME, ALLOCATE, FREE, FROM, TO, BEGINS, ENDS, FORKS, DROPPED, HIGH, TOUCHED, MAPPED, UNMAPPED, TRIMS = range(1, 15)
 NAMED = {"mapped": MAPPED, "unmapped": UNMAPPED, "trims": TRIMS}
 REORDERED = 100_000  # ticks of the counter
+MOST_SHARING = 17  # native/recorder/event.h, kShareStamp
 FAMILIES = ["malloc", "calloc", "aligned", "valloc", "new", "new[]", "aligned-new", "aligned-new[]"]
 CONTROL_HEAD = struct.Struct("<QIIQQQQQIIIIIIQQII32s256s")
 
@@ -74,6 +75,7 @@ class Image:
         self.waiting: dict[int, list[tuple]] = {}
         self.late = self.repaired = 0
         self.emitted = 0
+        self.sharing = self.most_sharing = 0
         self.touches: list = []
         self.dropped = 0
 
@@ -205,6 +207,8 @@ class Image:
     def take(self, event: tuple) -> None:
         stamp, thread, kind, family, address, size, touched, _ = event
         self.late += stamp < self.emitted
+        self.sharing = self.sharing + 1 if stamp == self.emitted else 1
+        self.most_sharing = max(self.most_sharing, self.sharing)
         self.emitted = max(self.emitted, stamp)
         self.counts[kind] += 1
         self.threads.add(thread)
@@ -322,6 +326,9 @@ def judge(session: Session, output: str, code: int, options: argparse.Namespace,
             share = len(set(stamps)) / max(1, len(stamps))
             if not {"shared": 0 < share < 0.5, "apart": share > 0.5, "own": share == 1}[words[1]]:
                 failures.append(f"size {words[2]}: {len(stamps)} events have {share:.0%} as many stamps")
+            most = max(image.most_sharing for image in images)
+            if most > MOST_SHARING:
+                failures.append(f"{most} events share a stamp")
         elif words[0] == "expect" and words[1] in NAMED:
             found = sum(image.named[NAMED[words[1]], int(words[2])] for image in images)
             if found != int(words[3]):

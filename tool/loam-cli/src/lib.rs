@@ -7,7 +7,7 @@
 //! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `pins` says whose blocks keep sparse
 //! pages and `map` draws them, `generate` prints
 //! the documentation that is made from the help.
-//! `output` prints messages; `ending` listens for signals and for streams that go away.
+//! `output` prints messages; `names` says which names of functions are not to be trusted; `ending` listens for signals and for streams that go away.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ pub mod gate;
 pub mod generate;
 pub mod lab;
 pub mod map;
+pub mod names;
 pub mod output;
 pub mod pins;
 pub mod record;

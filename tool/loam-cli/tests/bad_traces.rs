@@ -145,6 +145,24 @@ fn each_verb_says_what_is_wrong_where_and_what_to_do() {
     let nothing: &[&str] = &["has no events", "loam check"];
     all_say(dir, "nothing.trace", nothing, &CONTENT);
 
+    // A whole header, and a part of the next chunk or nothing of it.
+    let head = 16 + 24 + u32::from_le_bytes(good[24..28].try_into().unwrap()) as usize;
+    fs::write(dir.join("cut.trace"), &good[..head + 40]).unwrap();
+    let cut: &[&str] = &[
+        "no event can be read",
+        "ends within a chunk",
+        "copy the file again",
+    ];
+    all_say(dir, "cut.trace", cut, &CONTENT);
+    let ran = loam_in(dir, &["trace", "head", "cut.trace"]);
+    assert!(
+        ran.code == Some(0) && ran.err.contains("ends within a chunk"),
+        "{ran:?}"
+    );
+    fs::write(dir.join("headed.trace"), &good[..head]).unwrap();
+    let headed = format!("ends at byte {head}, before its events");
+    all_say(dir, "headed.trace", &[&headed, "record again"], &CONTENT);
+
     fs::write(dir.join("secret.trace"), &good).unwrap();
     let mut permissions = fs::metadata(dir.join("secret.trace"))
         .unwrap()

@@ -430,6 +430,58 @@ fn a_recorder_that_is_killed_leaves_a_program_that_ends_normally_and_a_trace_tha
     assert!(!rings.exists(), "{} is there still", rings.display());
 }
 
+/// The package manager's answer about the allocator comes only when the third program has ended, which it does only if
+/// its ring is emptied after the end of the first two.
+#[test]
+fn an_end_does_not_wait_for_the_allocators_name() {
+    let Some(jemalloc) = packaged_jemalloc() else {
+        return skip("record: no jemalloc of a package is installed");
+    };
+    let place = Place::new("edges");
+    let mix = place.path("mix");
+    compile(
+        &["-O2", "-fno-builtin"],
+        &root().join("bench/recording/mix.c"),
+        &mix,
+    );
+    let asked = "#!/bin/sh\n\
+        [ \"$1\" = --show ] && { echo \"libjemalloc2:here 5.late\"; exit; }\n\
+        for file; do case $file in /*jemalloc*) echo \"libjemalloc2:here: $file\"; esac; done\n\
+        for i in $(seq 600); do [ -e written ] && exit; sleep 0.1; done\n\
+        touch late\n";
+    common::executable(&place.path("dpkg-query"), asked);
+    let script = "cat /dev/null; cat /dev/null; ./mix 200; touch written";
+    let path = format!(
+        "{}:{}",
+        place.dir.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut command = common::loam();
+    let begun = command
+        .current_dir(place.dir.path())
+        .env("PATH", path)
+        .args(["record", "--output", "t.trace", "--allocator", "jemalloc"])
+        .args(["--", "sh", "-c", script]);
+    let ran = Ran::of(begun.output().unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!place.path("late").exists(), "{ran:?}");
+    let told = read(&place.path("t.trace"));
+    assert_eq!(told.ends.len(), told.processes.len());
+    assert!(told.processes.len() >= 4 && told.events > 1_900_000);
+    for process in &told.processes {
+        assert_eq!(process.allocator, "jemalloc", "{jemalloc:?}");
+        assert_eq!(process.allocator_version.as_deref(), Some("5.late"));
+    }
+}
+
+fn packaged_jemalloc() -> Option<PathBuf> {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+    folders
+        .iter()
+        .map(|folder| Path::new(folder).join("libjemalloc.so.2"))
+        .find(|path| path.exists())
+}
+
 #[test]
 fn the_second_signal_ends_the_recording_and_leaves_the_program_alone() {
     let Some(_) = recorder() else { return };

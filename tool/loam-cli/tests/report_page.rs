@@ -6,10 +6,12 @@ mod common;
 #[path = "common/recorded.rs"]
 mod recorded;
 
+use std::collections::HashSet;
 use std::fs;
 
 use common::browser::{browser, look, watch};
 use common::{Lab, GOOD};
+use serde_json::Value;
 
 /// A script that runs after everything else. It uses the page and records what it finds.
 const PROBE: &str = r#"<script>
@@ -232,12 +234,13 @@ const PROBE_MARKS: &str = r#"<script>
       texts: [...view.node.querySelectorAll('svg text')].map((t) => t.textContent),
       lines: [...view.node.querySelectorAll('svg path')]
         .filter((p) => p.getAttribute('stroke-dasharray')).length,
+      swatches: [...view.legend.querySelectorAll('svg')].map((one) => one.innerHTML),
     }), '*');
   }, 500);
 </script>"#;
 
 #[test]
-fn the_moments_that_a_replayed_program_named_are_drawn() {
+fn a_replay_is_drawn_with_its_moments_and_each_curve_looks_its_own_way() {
     let Some(browser) = browser() else {
         common::skip("no Chromium here, which draws the report (Debian package chromium)");
         return;
@@ -255,13 +258,14 @@ fn the_moments_that_a_replayed_program_named_are_drawn() {
         }
     }
     program.end();
+    let other = lab.allocator("other");
     let ran = common::loam_in(
         &lab.path(""),
         &[
             "replay",
             "t.trace",
             "--allocators",
-            "system",
+            &format!("system,{}", other.display()),
             "--trials",
             "1",
             "--json",
@@ -288,5 +292,9 @@ fn the_moments_that_a_replayed_program_named_are_drawn() {
             assert!(texts.iter().any(|text| text == name), "{name}: {found}");
         }
         assert!(found["lines"].as_u64().unwrap() >= 2, "{found}");
+        // Two allocators, what lived, and perhaps what was recorded.
+        let swatches = found["swatches"].as_array().unwrap();
+        let looks: HashSet<_> = swatches.iter().map(Value::to_string).collect();
+        assert!(looks.len() >= 3 && looks.len() == swatches.len(), "{found}");
     }
 }

@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use loam_format::trace::Module;
 use object::{Object, ObjectSection, ObjectSegment, ReadCache};
 
 use crate::mappings::Mapping;
@@ -15,11 +17,61 @@ use crate::process::Pid;
 /// A section: its address in the file's numbering, and its bytes.
 pub type Section = (Range<u64>, Arc<[u8]>);
 
+/// What tells a file of code from another one at its path. A file has one of the two.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The linker's identity of it, in hexadecimal.
+    pub build_id: Option<String>,
+    /// Without that, the CRC-32 of its bytes and their number.
+    pub checksum: Option<String>,
+}
+
+impl Identity {
+    /// Of a file; `None` if it can not be read or is no program.
+    pub fn of(path: &Path) -> Option<Identity> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let file = object::File::parse(&cache).ok()?;
+        Some(Identity::with(&file, path))
+    }
+
+    fn with<'a>(file: &impl Object<'a>, path: &Path) -> Identity {
+        let build_id = file.build_id().ok().flatten().map(hex);
+        let checksum = match build_id {
+            Some(_) => None,
+            None => checksum(path).ok(),
+        };
+        Identity { build_id, checksum }
+    }
+
+    /// Whether this is the file of a recorded module; `None` if the recording does not say which file that was.
+    pub fn is_of(&self, module: &Module) -> Option<bool> {
+        match (&module.build_id, &module.checksum) {
+            (Some(_), _) => Some(self.build_id == module.build_id),
+            (None, Some(_)) => Some(self.checksum == module.checksum),
+            (None, None) => None,
+        }
+    }
+}
+
+fn checksum(path: &Path) -> io::Result<String> {
+    let (mut file, mut crc) = (File::open(path)?, crc32fast::Hasher::new());
+    let (mut piece, mut bytes) = (vec![0; 1 << 16], 0);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(format!("{:08x}-{bytes}", crc.finalize())),
+            size => {
+                crc.update(&piece[..size]);
+                bytes += size as u64;
+            }
+        }
+    }
+}
+
 /// A file of code.
 #[derive(Debug, Default)]
 pub struct Code {
-    /// The linker's identity of it, in hexadecimal.
-    pub build_id: Option<String>,
+    /// Which file it is.
+    pub identity: Identity,
     /// Parts that are loaded as code: offset in the file, bytes, and address in the file's numbering.
     parts: Vec<(u64, u64, u64)>,
     /// `.eh_frame`.
@@ -54,7 +106,7 @@ impl Code {
                 (offset, bytes, segment.address())
             });
         Some(Code {
-            build_id: file.build_id().ok().flatten().map(hex),
+            identity: Identity::with(&file, path),
             parts: parts.collect(),
             frames: section(".eh_frame"),
             index: section(".eh_frame_hdr"),

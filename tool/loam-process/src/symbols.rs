@@ -9,7 +9,7 @@ use addr2line::{demangle_auto, Loader};
 use loam_format::trace::Module;
 use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
 
-use crate::code::Code;
+use crate::code::Identity;
 
 /// Where a distribution puts separate debug files.
 const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
@@ -37,6 +37,7 @@ struct Names {
 pub struct Symbols {
     files: HashMap<PathBuf, Vec<Names>>,
     other: Vec<String>,
+    unsure: Vec<String>,
 }
 
 impl std::fmt::Debug for Symbols {
@@ -60,9 +61,14 @@ impl Symbols {
             .unwrap_or_default()
     }
 
-    /// Files that differ from the recorded ones, by their build ids.
+    /// Files that differ from the recorded ones.
     pub fn other_files(&self) -> &[String] {
         &self.other
+    }
+
+    /// Files whose names were used though the recording does not say which files they were.
+    pub fn unsure_files(&self) -> &[String] {
+        &self.unsure
     }
 
     fn load(&mut self, module: &Module) -> Vec<Names> {
@@ -78,13 +84,16 @@ impl Symbols {
                     .join(format!("{rest}.debug")),
             );
         }
-        let here = Code::read(Path::new(&module.path));
-        match here {
-            // A recording of another program has no build ids: the file that is here now is believed.
-            Some(code) if module.build_id.is_none() || code.build_id == module.build_id => {
-                paths.push(module.path.clone().into())
+        let here = Identity::of(Path::new(&module.path));
+        match here.map(|file| file.is_of(module)) {
+            Some(Some(false)) => self.other.push(module.path.clone()),
+            Some(is_it) => {
+                // An imported recording names files only.
+                if is_it.is_none() {
+                    self.unsure.push(module.path.clone());
+                }
+                paths.push(module.path.clone().into());
             }
-            Some(_) => self.other.push(module.path.clone()),
             None => {}
         }
         paths.iter().filter_map(|path| Names::read(path)).collect()
@@ -144,6 +153,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code::Code;
 
     #[test]
     fn what_a_stripped_file_does_not_export_has_no_name() {
@@ -162,7 +172,7 @@ mod tests {
         let code = Code::read(&library).unwrap();
         let module = Module {
             path: library.to_str().unwrap().into(),
-            build_id: code.build_id.clone(),
+            build_id: code.identity.build_id.clone(),
             ..Module::default()
         };
         let mut symbols = Symbols::default();
@@ -185,7 +195,12 @@ mod tests {
         let source = dir.path().join("a.cpp");
         std::fs::write(
             &source,
-            "namespace shop { int sell(int a) { return a * 3; } }\n",
+            "namespace shop { int sell(int a) { return a * 3; } }\n\
+             // As rustc names them: in its old way and in its new one.\n\
+             int held(int a) __asm__(\"_ZN5trade4held17h0123456789abcdefE\");\n\
+             int kept(int a) __asm__(\"_RNvCs4fqI2P2rA04_5trade4kept\");\n\
+             int held(int a) { return a * 5; }\n\
+             int kept(int a) { return a * 7; }\n",
         )
         .unwrap();
         let library = dir.path().join("a.so");
@@ -198,7 +213,7 @@ mod tests {
         let code = Code::read(&library).unwrap();
         let mut module = Module {
             path: library.to_str().unwrap().into(),
-            build_id: code.build_id.clone(),
+            build_id: code.identity.build_id.clone(),
             ..Module::default()
         };
         let text = code.text.unwrap();
@@ -209,13 +224,52 @@ mod tests {
                 .flat_map(|at| symbols.at(module, at))
                 .map(|function| function.name)
                 .collect();
-            (all, symbols.other_files().len())
+            let (others, unsure) = (symbols.other_files().len(), symbols.unsure_files().len());
+            (all, others, unsure)
         };
-        let (known, others) = names(&module);
-        assert!(known.contains(&"shop::sell(int)".to_owned()) && others == 0);
+        let (known, others, unsure) = names(&module);
+        for name in ["shop::sell(int)", "trade::held", "trade::kept"] {
+            assert!(known.contains(&name.to_owned()), "{name}: {known:?}");
+        }
+        assert_eq!((others, unsure), (0, 0));
         module.build_id = Some("00".into());
-        assert_eq!(names(&module), (vec![], 1));
+        assert_eq!(names(&module), (vec![], 1, 0));
         module.build_id = None;
-        assert_eq!(names(&module), (known, 0));
+        assert_eq!(names(&module), (known, 0, 1));
+    }
+
+    #[test]
+    fn a_file_without_a_build_id_is_told_from_the_one_that_replaced_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("a.so");
+        let compile = |name: &str| {
+            let source = dir.path().join("a.c");
+            let text = format!("int {name}(int a) {{ return a * 3; }}\n");
+            std::fs::write(&source, text).unwrap();
+            let done = std::process::Command::new("cc")
+                .args(["-O1", "-shared", "-fPIC", "-Wl,--build-id=none", "-o"])
+                .args([&library, &source])
+                .status();
+            assert!(done.unwrap().success());
+            Code::read(&library).unwrap()
+        };
+        let code = compile("sell");
+        let module = Module {
+            path: library.to_str().unwrap().into(),
+            checksum: code.identity.checksum.clone(),
+            ..Module::default()
+        };
+        assert!(code.identity.build_id.is_none() && module.checksum.is_some());
+        let text = code.text.unwrap();
+        let names = || {
+            let mut symbols = Symbols::default();
+            let all = text.clone().flat_map(|at| symbols.at(&module, at));
+            let all: Vec<String> = all.map(|function| function.name).collect();
+            (all, symbols.other_files().to_vec())
+        };
+        assert!(names().0.contains(&"sell".to_owned()));
+        // As long as before.
+        compile("gift");
+        assert_eq!(names(), (vec![], vec![module.path.clone()]));
     }
 }

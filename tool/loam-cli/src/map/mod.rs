@@ -13,6 +13,7 @@ use loam_process::apart;
 use loam_process::symbols::Symbols;
 
 use crate::exit::Exit;
+use crate::names;
 use crate::output;
 use crate::pins::{heap_of, named, Named, Seen};
 use args::MapOptions;
@@ -36,7 +37,9 @@ pub fn run(options: &MapOptions) -> Result<Exit> {
     let page = match named {
         Named::Trace(survey, stream) => {
             let mut symbols = Symbols::default();
-            pins::map_of_trace(&survey, stream, &mut symbols)?
+            let page = pins::map_of_trace(&survey, stream, &mut symbols)?;
+            names::warn_of_other_files(&symbols);
+            page
         }
         Named::Process(identity) => {
             if let Seen::Loam(_) = heap_of(&identity)? {

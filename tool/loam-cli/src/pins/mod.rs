@@ -19,6 +19,7 @@ use loam_process::process::Identity;
 use loam_process::symbols::Symbols;
 
 use crate::exit::Exit;
+use crate::names;
 use crate::output;
 use crate::stats;
 use args::PinsOptions;
@@ -100,11 +101,7 @@ fn of_trace(options: &PinsOptions, survey: &Survey, stream: u32) -> Result<Strin
     } else {
         text::of_trace(survey, &found, options.at, options.top)
     };
-    for path in symbols.other_files() {
-        output::print_warning(&format!(
-            "{path} is not the file that was recorded (its build id differs): its functions stay without names"
-        ));
-    }
+    names::warn_of_other_files(&symbols);
     Ok(text)
 }
 

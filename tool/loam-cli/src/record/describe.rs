@@ -11,6 +11,7 @@ use std::thread;
 use loam_format::results::machine::Machine;
 use loam_format::trace::{Clock, Header, Module, Process};
 use loam_lab::allocators::{discover, Allocator};
+use loam_process::code::Identity;
 use loam_process::layout::Layout;
 use loam_process::mappings;
 use loam_process::rings::Image;
@@ -145,10 +146,10 @@ pub fn words_of(pid: i32) -> Vec<String> {
     words(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
 }
 
-/// Files that are mapped as code. Their build ids are read once for each file.
+/// Files that are mapped as code. Each file is read once.
 #[derive(Debug, Default)]
 pub struct Modules {
-    build_ids: HashMap<String, Option<String>>,
+    identities: HashMap<String, Identity>,
 }
 
 impl Modules {
@@ -158,24 +159,25 @@ impl Modules {
         let code = mappings
             .iter()
             .filter(|mapping| mapping.executable && mapping.name.starts_with('/'));
-        code.map(|mapping| Module {
-            path: mapping.name.clone(),
-            build_id: self.build_id(&mapping.name),
-            start: mapping.start,
-            end: mapping.end,
-            offset: mapping.offset,
-            ..Module::default()
+        code.map(|mapping| {
+            let Identity { build_id, checksum } = self.identity(&mapping.name);
+            Module {
+                path: mapping.name.clone(),
+                build_id,
+                checksum,
+                start: mapping.start,
+                end: mapping.end,
+                offset: mapping.offset,
+                ..Module::default()
+            }
         })
         .collect()
     }
 
-    fn build_id(&mut self, path: &str) -> Option<String> {
-        if let Some(known) = self.build_ids.get(path) {
-            return known.clone();
-        }
-        let found = loam_lab::identity::build_id(Path::new(path));
-        self.build_ids.insert(path.to_owned(), found.clone());
-        found
+    fn identity(&mut self, path: &str) -> Identity {
+        let known = self.identities.entry(path.to_owned());
+        let read = || Identity::of(Path::new(path)).unwrap_or_default();
+        known.or_insert_with(read).clone()
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Drainer {
     board: Arc<Board>,
     notes: SyncSender<Note>,
     images: Vec<Running>,
+    /// Streams that have ended, and of whose allocator too little is known yet.
+    unnamed: Vec<Gone>,
     /// Streams by the name of their file, and the latest one of each process.
     by_name: BTreeMap<String, u32>,
     by_pid: BTreeMap<u32, u32>,
@@ -69,6 +71,20 @@ struct Running {
     is_replaced: bool,
 }
 
+/// What is left to tell of a stream that has ended.
+struct Gone {
+    stacks: Follower,
+    finding: Option<Finding>,
+    stream: u32,
+    end: End,
+}
+
+impl Gone {
+    fn is_ready(&self) -> bool {
+        self.finding.as_ref().is_none_or(Finding::is_known)
+    }
+}
+
 impl Drainer {
     /// For a session that has begun at that `CLOCK_MONOTONIC`, with the recorder that its processes preload.
     pub fn new(
@@ -89,6 +105,7 @@ impl Drainer {
             board,
             notes,
             images: Vec::new(),
+            unnamed: Vec::new(),
             by_name: BTreeMap::new(),
             by_pid: BTreeMap::new(),
             streams: 0,
@@ -139,6 +156,10 @@ impl Drainer {
                 _ => pause,
             };
             thread::sleep(pause);
+        }
+        // Nobody waits for a ring any more.
+        for gone in std::mem::take(&mut self.unnamed) {
+            self.tell(gone);
         }
         self.board.is_drained.store(true, Ordering::SeqCst);
         self.streams
@@ -370,6 +391,13 @@ impl Drainer {
                 self.complete(index);
             }
         }
+        let (ready, later) = std::mem::take(&mut self.unnamed)
+            .into_iter()
+            .partition(Gone::is_ready);
+        self.unnamed = later;
+        for gone in Vec::into_iter(ready) {
+            self.tell(gone);
+        }
     }
 
     /// Tells what was found out about an image's allocator.
@@ -431,8 +459,9 @@ impl Drainer {
         }
     }
 
+    /// Ends an image's stream. The end is told later if the allocator's name is not known: other processes' rings would
+    /// fill meanwhile.
     fn end(&mut self, index: usize, ended: Ended, reason: Option<String>) {
-        self.complete(index);
         let running = self.images.swap_remove(index);
         let unknown = running.image.unknown_units();
         if unknown > 0 {
@@ -445,10 +474,6 @@ impl Drainer {
         self.board
             .live()
             .retain(|live| live.stream != running.stream);
-        // The sampler may have told an older description meanwhile.
-        if let Some(process) = running.stacks.process(&self.board) {
-            self.send(Note::Update(running.stream, Box::new(process)));
-        }
         let end = End {
             ended,
             at: now().saturating_sub(self.began),
@@ -456,7 +481,28 @@ impl Drainer {
             dropped: running.lost,
             reason,
         };
-        self.send(Note::End(running.stream, end));
+        let gone = Gone {
+            stacks: running.stacks,
+            finding: running.finding,
+            stream: running.stream,
+            end,
+        };
+        match gone.is_ready() {
+            true => self.tell(gone),
+            false => self.unnamed.push(gone),
+        }
+    }
+
+    /// Tells a stream's end, after the allocator's name; waits for the name.
+    fn tell(&self, mut gone: Gone) {
+        if let Some(finding) = &gone.finding {
+            gone.stacks.complete(finding);
+        }
+        // The sampler may have told an older description meanwhile.
+        if let Some(process) = gone.stacks.process(&self.board) {
+            self.send(Note::Update(gone.stream, Box::new(process)));
+        }
+        self.send(Note::End(gone.stream, gone.end));
     }
 
     /// Has the process that was attached to take its own way again, as far as it answers: one that does not call its

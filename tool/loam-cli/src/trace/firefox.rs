@@ -17,7 +17,7 @@ use loam_lab::traces::{live, marks, stacks};
 use loam_process::symbols::Symbols;
 
 use super::args::ExportOptions;
-use super::profile;
+use crate::names;
 
 /// How many spans of time the track of live bytes has points for. It is more than a screen is wide.
 const SPANS: u64 = 4_000;
@@ -81,7 +81,7 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
     }
     serde_json::to_writer(&mut out, &profile)?;
     out.flush()?;
-    profile::warn_of_other_files(&symbols);
+    names::warn_of_other_files(&symbols);
     Ok(())
 }
 

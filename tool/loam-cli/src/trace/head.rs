@@ -42,6 +42,9 @@ pub fn run(trace: &Path, number: u64, process: Option<u32>) -> Result<Exit> {
         left -= 1;
     }
     output::write_stdout(&text)?;
+    for damage in items.damage() {
+        output::print_warning(&damage.to_string());
+    }
     Ok(Exit::Done)
 }
 

@@ -19,6 +19,7 @@ use loam_report::style::bold;
 use loam_report::terminal;
 
 use crate::exit::Exit;
+use crate::names;
 use crate::output;
 
 /// How many rows of a list are shown; the JSON has all.
@@ -34,12 +35,15 @@ pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     let summary = summary::of(&survey, stream)?;
     let stacks = stacks::of(&survey, stream)?;
     let marks = marks::of(&survey, stream)?;
+    let mut symbols = Symbols::default();
     let text = if json {
-        serde_json::to_string_pretty(&as_json(&survey, &summary, stacks.as_ref(), &marks))? + "\n"
+        let value = as_json(&survey, &summary, stacks.as_ref(), &marks, &mut symbols);
+        serde_json::to_string_pretty(&value)? + "\n"
     } else {
-        as_text(&survey, &summary, stacks.as_ref(), &marks)
+        as_text(&survey, &summary, stacks.as_ref(), &marks, &mut symbols)
     };
     output::write_stdout(&text)?;
+    names::warn_of_other_files(&symbols);
     for damage in &survey.damage {
         output::print_warning(damage);
     }
@@ -51,6 +55,7 @@ fn as_json(
     summary: &Summary,
     stacks: Option<&Stacks>,
     marks: &[Mark],
+    symbols: &mut Symbols,
 ) -> serde_json::Value {
     let processes: Vec<_> = survey
         .processes
@@ -69,11 +74,10 @@ fn as_json(
             })
         })
         .collect();
-    let mut symbols = Symbols::default();
     let stacks = stacks.map(|stacks| {
         let sites = stacks.sites.iter().map(|site| {
             json!({
-                "functions": stacks.names(site, &mut symbols),
+                "functions": stacks.names(site, symbols),
                 "allocated": site.allocated,
                 "allocated_error": site.allocated.error(),
                 "peak": site.peak,
@@ -95,7 +99,13 @@ fn as_json(
     })
 }
 
-fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>, marks: &[Mark]) -> String {
+fn as_text(
+    survey: &Survey,
+    summary: &Summary,
+    stacks: Option<&Stacks>,
+    marks: &[Mark],
+    symbols: &mut Symbols,
+) -> String {
     let bold = bold();
     let header = &survey.header;
     let events: u64 = survey
@@ -186,7 +196,7 @@ fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>, marks: &
         text += &(String::from("\n") + &terminal::grid(&named(marks, process)));
     }
     if let Some(stacks) = stacks {
-        text += &(String::from("\n") + &heaviest(stacks));
+        text += &(String::from("\n") + &heaviest(stacks, symbols));
     }
     text + &wrong(summary, survey)
 }
@@ -207,8 +217,7 @@ fn named(marks: &[Mark], process: &ProcessSurvey) -> Grid {
 }
 
 /// The stacks with the most bytes at the peak.
-fn heaviest(stacks: &Stacks) -> String {
-    let mut symbols = Symbols::default();
+fn heaviest(stacks: &Stacks, symbols: &mut Symbols) -> String {
     let show = |bytes: f64| Unit::Bytes.show(bytes);
     let (allocated, peak) = stacks.total();
     let mut text = format!(
@@ -233,7 +242,7 @@ fn heaviest(stacks: &Stacks) -> String {
             show(site.allocated.bytes),
             show(site.allocated.error()),
         );
-        let names = stacks.names(site, &mut symbols);
+        let names = stacks.names(site, symbols);
         let shown = names.iter().rev().take(FRAMES);
         text += &shown
             .map(|name| format!("    {}\n", plain::line(name)))

@@ -14,6 +14,7 @@ use loam_lab::traces::stacks::{self, Place, Site, Stacks};
 use loam_process::symbols::{Function, Symbols};
 
 use super::args::{ExportOptions, Format, Of};
+use crate::names;
 use crate::output;
 
 /// Fails unless the trace has stacks.
@@ -56,17 +57,8 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
             out.flush()?;
         }
     }
-    warn_of_other_files(&symbols);
+    names::warn_of_other_files(&symbols);
     Ok(())
-}
-
-/// Warns of files that differ from the recorded ones.
-pub fn warn_of_other_files(symbols: &Symbols) {
-    for path in symbols.other_files() {
-        output::print_warning(&format!(
-            "{path} is not the file that was recorded (its build id differs): its functions stay without names"
-        ));
-    }
 }
 
 /// A stack as one line, the outermost function first. Semicolons separate frames.

@@ -13,6 +13,7 @@ use loam_process::symbols::Symbols;
 
 use super::profile;
 use super::rows::{Kind, Row, Sink};
+use crate::names;
 
 /// The kind of a column, by the type of its field.
 trait Typed {
@@ -498,7 +499,7 @@ pub fn stacks(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()> 
             peak_bytes: site.peak.bytes,
         })?;
     }
-    profile::warn_of_other_files(&symbols);
+    names::warn_of_other_files(&symbols);
     Ok(())
 }
 

@@ -135,6 +135,9 @@ pub struct Module {
     pub path: String,
     /// The linker's build-id, in hexadecimal.
     pub build_id: Option<String>,
+    /// Of a file without a build id: the CRC-32 of its bytes, in hexadecimal, and their number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
     /// The address at which it begins.
     pub start: u64,
     /// The address at which it ends.

@@ -68,6 +68,14 @@ pub enum ReplayError {
          `loam check` says which"
     )]
     NoEvents(PathBuf),
+    /// The events of the trace can not be read.
+    #[error("{path}: no event can be read: {why}; copy the file again, or record again")]
+    Unreadable {
+        /// The trace.
+        path: PathBuf,
+        /// The first damage.
+        why: String,
+    },
     /// The trace has no such process.
     #[error("{path} has no process {wanted}; it has {known} (`loam trace info` lists them)")]
     NoProcess {

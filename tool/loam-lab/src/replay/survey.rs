@@ -79,8 +79,21 @@ impl Survey {
                 largest
                     .filter(|(_, process)| process.events > 0)
                     .map(|(stream, _)| *stream)
-                    .ok_or_else(|| ReplayError::NoEvents(self.path.clone()))
+                    .ok_or_else(|| self.no_events())
             }
+        }
+    }
+
+    fn no_events(&self) -> ReplayError {
+        let path = self.path.clone();
+        let was_cut = || {
+            let mut processes = self.processes.values();
+            let is_whole = !self.processes.is_empty() && processes.all(|one| one.end.is_some());
+            (!is_whole).then(|| format!("the file ends at byte {}, before its events", self.bytes))
+        };
+        match self.damage.first().cloned().or_else(was_cut) {
+            Some(why) => ReplayError::Unreadable { path, why },
+            None => ReplayError::NoEvents(path),
         }
     }
 }
