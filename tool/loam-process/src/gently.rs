@@ -6,7 +6,7 @@
 //! Only `smaps` has the lazily freed bytes, so these are then unknown.
 
 use crate::mappings::{self, Mapping};
-use crate::pagemap::Pagemap;
+use crate::pagemap::{Held, Pagemap};
 use crate::process::{Pid, ProcessError};
 
 /// A mapping with more memory than this is large. Chosen: the lock is held for half a millisecond.
@@ -46,17 +46,16 @@ fn scanned(pid: Pid, names: Vec<Mapping>) -> Result<Option<Vec<Mapping>>, Proces
         let held = pagemap.held(mapping.start, &[mapping.end])?;
         held.first().copied()
     };
-    let may_be_large = |mapping: &&Mapping| mapping.size() > LARGE;
-    let is_large = names.iter().filter(may_be_large).any(|mapping| {
-        let held = look(mapping);
-        held.is_some_and(|held| held.resident + held.swapped > LARGE)
-    });
-    if !is_large {
+    // Each page is scanned once, since a million take 50 ms.
+    let long = |mapping: &Mapping| (mapping.size() > LARGE).then(|| look(mapping)).flatten();
+    let scanned: Vec<Option<Held>> = names.iter().map(long).collect();
+    let is_large = |held: &Held| held.resident + held.swapped > LARGE;
+    if !scanned.iter().flatten().any(is_large) {
         return Ok(None);
     }
-    let with_figures = |mapping: Mapping| {
-        // The kernel's own page for clocks (`[vsyscall]`) is none of the process's.
-        let held = look(&mapping).unwrap_or_default();
+    let with_figures = |(mapping, held): (Mapping, Option<Held>)| {
+        // The kernel's own page (`[vsyscall]`) is none of the process's.
+        let held = held.or_else(|| look(&mapping)).unwrap_or_default();
         Mapping {
             resident: held.resident,
             anonymous: held.anonymous,
@@ -65,7 +64,8 @@ fn scanned(pid: Pid, names: Vec<Mapping>) -> Result<Option<Vec<Mapping>>, Proces
             ..mapping
         }
     };
-    Ok(Some(names.into_iter().map(with_figures).collect()))
+    let both = names.into_iter().zip(scanned);
+    Ok(Some(both.map(with_figures).collect()))
 }
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ const PRESENT: u8 = 0x80;
 const SWAPPED: u8 = 0x40;
 /// How many pages are read at a time.
 const AT_ONCE: u64 = 4_096;
-/// How many pages that hold something are scanned at a time. Chosen: 0.1 ms. So long the process waits that wants to
-/// change its mappings.
-const SCANNED: u64 = 16_384;
+/// How many pages that hold something are scanned at a time. Chosen: 0.2 ms. So long a thread of the process waits that
+/// wants to change its mappings.
+const SCANNED: u64 = 4_096;
 /// How many runs are requested at a time.
 const RUNS: usize = 512;
 /// Bytes of a page. On systems other than x86-64 a page may have more; then the file is read.

@@ -154,9 +154,11 @@ impl<'a, IsChunk: Fn(u64) -> bool> Records<'a, IsChunk> {
     }
 }
 
-/// How many chunks of fast bins are followed, in all arenas and tries together. Chosen: half a second of work, 64 MiB of
-/// chunks. Chunks beyond these are known by their links ([`FastChunks::is_linked`]).
-const MOST_FOLLOWED: usize = 1 << 20;
+/// How many chunks of fast bins are followed, in all arenas and tries together, where links tell the others
+/// ([`FastChunks::is_linked`]). Chosen: each is a system call of one to two microseconds.
+const MOST_FOLLOWED: usize = 1 << 17;
+/// The same before 2.32, where links tell nothing. Chosen: one to two seconds of work.
+const MOST_FOLLOWED_UNMANGLED: usize = 1 << 20;
 
 /// The freed chunks in the arenas' fast bins.
 #[derive(Debug, Default)]
@@ -181,7 +183,10 @@ impl FastChunks {
         let mut longest: Vec<Vec<u64>> = vec![Vec::new(); heads.len()];
         let mut again: Vec<usize> = (0..heads.len()).collect();
         let mut found = FastChunks::default();
-        let mut left = MOST_FOLLOWED;
+        let mut left = match layout.is_mangled {
+            true => MOST_FOLLOWED,
+            false => MOST_FOLLOWED_UNMANGLED,
+        };
         for _ in 0..TRIES {
             let some: Vec<u64> = again.iter().map(|list| heads[*list]).collect();
             let Some(before) = words(memory, &some) else {
