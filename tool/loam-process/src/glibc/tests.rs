@@ -409,16 +409,37 @@ fn memory_that_can_not_be_read_costs_a_few_reads_for_each_hole() {
     // 16 MiB.
     let heap = || Heap::of(&of_count(260_000));
     let leads = || after_leads(12 << 20, 32, &many());
-    // Once in so many pages, so many pages; the most reads.
-    let cases: [(&str, Heap, u32); 6] = [
-        ("a guard once in a window", heap().with_holes(256, 1), 4_000),
-        ("every second page", heap().with_holes(2, 1), 20_000),
-        ("all but one page of 16", heap().with_holes(16, 15), 20_000),
-        ("2 MiB are gone", heap().with_holes(2048, 512), 4_000),
-        ("leads to guards", leads().with_holes(8, 1), 40_000),
-        ("leads into a hole", leads().with_holes(1024, 1024), 40_000),
+    const ALL: u64 = u64::MAX;
+    // Once in so many pages, so many pages; the most reads, and the most bytes that are not followed.
+    let cases: [(&str, Heap, u32, u64); 6] = [
+        (
+            "a guard once in a window",
+            heap().with_holes(256, 1),
+            4_000,
+            1 << 18,
+        ),
+        ("every second page", heap().with_holes(2, 1), 20_000, ALL),
+        (
+            "all but one page of 16",
+            heap().with_holes(16, 15),
+            20_000,
+            ALL,
+        ),
+        (
+            "2 MiB are gone",
+            heap().with_holes(2048, 512),
+            4_000,
+            3 << 20,
+        ),
+        ("leads to guards", leads().with_holes(8, 1), 40_000, ALL),
+        (
+            "leads into a hole",
+            leads().with_holes(1024, 1024),
+            40_000,
+            ALL,
+        ),
     ];
-    for (name, heap, most) in cases {
+    for (name, heap, most, most_unread) in cases {
         let (found, ended) = heap.walked();
         let (times, reads) = effort(&heap);
         let total: u64 = found.iter().map(|chunk| chunk.size).sum();
@@ -429,6 +450,8 @@ fn memory_that_can_not_be_read_costs_a_few_reads_for_each_hole() {
             heap.bytes.len()
         );
         assert!(reads < most, "{name}: {reads} reads");
+        let unread = ended.unread;
+        assert!(unread <= most_unread, "{name}: {unread} unread");
         assert!(times < 20.0, "{name}: {times} times its bytes");
         assert!(
             ended.unread > 0 && rest >= heap.bytes.len() as u64,
