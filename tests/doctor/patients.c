@@ -164,10 +164,15 @@ static char* map(size_t bytes) {
 
 static void free_lazily(void) {
   hold(10 * MIB);
-  size_t bytes = (60 + draw(60)) * MIB;
-  char* memory = map(bytes);
-  memset(memory, 1, bytes);
-  if (madvise(memory, bytes, MADV_FREE)) abort();
+  /* In several mappings, since the kernel would hold up the program for too long with one. A page
+     between them keeps the kernel from joining them. */
+  for (int i = 0; i < 4; i++) {
+    size_t bytes = (15 + draw(15)) * MIB;
+    char* memory = map(bytes + 4096);
+    if (mprotect(memory + bytes, 4096, PROT_NONE)) abort();
+    memset(memory, 1, bytes);
+    if (madvise(memory, bytes, MADV_FREE)) abort();
+  }
   ready();
   wait_for_ever();
 }

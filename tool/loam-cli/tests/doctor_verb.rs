@@ -36,7 +36,11 @@ impl Patient {
         if let Some(library) = preload {
             command.env("LD_PRELOAD", library);
         }
-        Patient(Talker::start(&mut command))
+        Patient::of(&mut command)
+    }
+
+    fn of(command: &mut Command) -> Patient {
+        Patient(Talker::start(command))
     }
 
     fn ask(&mut self, command: &str) -> u64 {
@@ -148,6 +152,188 @@ fn freed_blocks_beyond_those_that_are_followed_do_not_count_as_live() {
     assert!(problems.is_empty(), "{problems:?}");
     let error = heap["live_bytes"].as_f64().unwrap() / held - 1.0;
     assert!(error.abs() < 0.02, "live {error:+.4}: {heap}");
+}
+
+/// Half a million freed blocks wait in threads' caches, and more than a million in fast bins, whose lists are cut. Both
+/// have links.
+#[test]
+fn freed_blocks_in_threads_caches_count_once_where_lists_are_cut() {
+    if !can_read_glibc() {
+        return;
+    }
+    let mut command = Command::new(program("truth"));
+    command
+        .args(["4", "8", "30", "20"])
+        .env_remove("LD_PRELOAD");
+    command.env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=60000");
+    let mut patient = Patient::of(&mut command);
+    let held = patient.ask("live") as f64;
+    let (_, document) = patient.diagnosis(&[]);
+    let heap = &document["evidence"]["heap"];
+    if heap["problems"].to_string().contains("links") {
+        return skip("doctor: this C library does not mangle the links of its lists");
+    }
+    assert_eq!(heap["problems"], serde_json::json!([]));
+    let error = heap["live_bytes"].as_f64().unwrap() / held - 1.0;
+    assert!(error.abs() < 0.02, "live {error:+.4}: {heap}");
+}
+
+/// The system calls of a look, with their arguments.
+fn traced(pid: &str) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("calls");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-s", "64", "-o"]).arg(&log);
+    strace.args([env!("CARGO_BIN_EXE_loam"), "doctor", pid, "--json"]);
+    let code = strace.output().ok()?.status.code();
+    assert!(matches!(code, Some(0 | 1)), "{code:?}");
+    Some(std::fs::read_to_string(log).unwrap())
+}
+
+/// What takes the right to stop a process, or the lock of its address space for as long as a mapping is large, is never
+/// called: no signal, no `ptrace`, no `smaps`. Each call that is made takes the lock for a bounded part of the memory.
+#[test]
+fn a_look_at_a_large_program_neither_stops_it_nor_holds_its_address_space() {
+    let patient = Patient::start(&program("truth"), &["0", "1", "50", "160"], None);
+    let Some(calls) = traced(&patient.pid()) else {
+        return skip("doctor: strace is not installed");
+    };
+    let of = |name: &str| -> Vec<&str> {
+        let start = format!("{name}(");
+        let lines = calls.lines().filter(|line| line.contains(&start));
+        lines.collect()
+    };
+    for call in [
+        "ptrace",
+        "kill",
+        "tkill",
+        "tgkill",
+        "pidfd_send_signal",
+        "process_vm_writev",
+        "process_madvise",
+    ] {
+        assert_eq!(of(call), Vec::<&str>::new());
+    }
+    if can_read_glibc() {
+        assert!(of("process_vm_readv").len() > 100, "{calls}");
+    }
+    if std::fs::metadata("/proc/self/pagemap").is_err()
+        || !of("ioctl").iter().any(|line| line.contains("= -1 ENOTTY"))
+    {
+        let opened: Vec<&str> = of("openat")
+            .into_iter()
+            .filter(|line| line.contains("smaps"))
+            .collect();
+        assert_eq!(opened, Vec::<&str>::new());
+    }
+    // A window has a MiB. What the system copies at a time is a part of it.
+    for line in of("process_vm_readv") {
+        let copied = line.rsplit("= ").next().unwrap().trim();
+        let copied: u64 = copied.parse().unwrap_or(0);
+        assert!(copied <= (1 << 20) + 8, "{line}");
+    }
+}
+
+/// An account of its own looks at its own processes, in a group of processes with a limit or without.
+#[test]
+fn an_ordinary_user_examines_his_own_program() {
+    use std::os::unix::process::CommandExt;
+    const USER: u32 = 65_533;
+    let folder = tempfile::Builder::new()
+        .prefix("loam-user")
+        .tempdir_in("/tmp")
+        .unwrap();
+    let open = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    open(folder.path());
+    let copied = |from: &Path, name: &str| {
+        let to = folder.path().join(name);
+        std::fs::copy(from, &to).unwrap();
+        open(&to);
+        to
+    };
+    let truth = copied(&program("truth"), "truth");
+    let tool = copied(Path::new(env!("CARGO_BIN_EXE_loam")), "loam");
+    let shape = ["0", "2", "50", "48"];
+    let mut command = Command::new(truth);
+    command
+        .args(shape)
+        .env_remove("LD_PRELOAD")
+        .env_remove("GLIBC_TUNABLES")
+        .uid(USER)
+        .gid(USER);
+    // Only root may become somebody else. Without that right this user is an ordinary one already.
+    let is_root = std::fs::metadata("/proc/self")
+        .is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if !is_root {
+        return skip("doctor: this user is an ordinary one, and all other tests are this one");
+    }
+    let mut patient = Patient::of(&mut command);
+    let held = patient.ask("live") as f64;
+    let mut doctor = Command::new(tool);
+    doctor
+        .args(["doctor", &patient.pid(), "--json"])
+        .uid(USER)
+        .gid(USER)
+        .env("HOME", "/");
+    let ran = Ran::of(doctor.output().unwrap());
+    let document: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+    let heap = &document["evidence"]["heap"];
+    if can_read_glibc() {
+        let error = heap["live_bytes"].as_f64().unwrap() / held - 1.0;
+        assert!(error.abs() < 0.02, "live {error:+.4}: {document}");
+    }
+    // The pages are those that root sees.
+    let (_, by_root) = patient.diagnosis(&[]);
+    let near = |key: &str| {
+        let of = |document: &Value| document["evidence"]["heap"][key].as_f64().unwrap();
+        (of(&document) / of(&by_root) - 1.0).abs() < 0.02
+    };
+    assert!(near("resident_bytes"), "{document}\n{by_root}");
+}
+
+/// Processes, mounts and users of its own, and one core of the machine's.
+#[test]
+fn a_program_in_a_container_is_examined_from_its_host() {
+    let apart = [
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ];
+    let apart = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command
+            .args(apart)
+            .args(["taskset", "-c", "0"])
+            .arg(program);
+        command
+    };
+    let is_there = apart(Path::new("true")).output();
+    if !is_there.is_ok_and(|done| done.status.success()) {
+        return skip("doctor: the system makes no namespaces here");
+    }
+    let mut command = apart(&program("truth"));
+    command
+        .args(["0", "2", "50", "48"])
+        .env_remove("LD_PRELOAD")
+        .env_remove("GLIBC_TUNABLES");
+    let mut patient = Patient::of(&mut command);
+    let held = patient.ask("live") as f64;
+    let outer = patient.pid();
+    let children = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap();
+    let pid = children.trim();
+    let ran = Ran::of(loam().args(["doctor", pid, "--json"]).output().unwrap());
+    let document: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+    assert_eq!(document["evidence"]["usable_cores"], 1, "{document}");
+    if can_read_glibc() {
+        let live = document["evidence"]["heap"]["live_bytes"].as_f64().unwrap();
+        assert!((live / held - 1.0).abs() < 0.02, "{live} of {held}");
+    }
 }
 
 #[test]

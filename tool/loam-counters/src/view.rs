@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use loam_format::counters::ids;
 use loam_process::allocator::{self, Allocator};
 use loam_process::apart::{self, Crew, Doing, MOST_LEFT};
+use loam_process::gently::{self, Looked};
 use loam_process::mappings;
 use loam_process::process::{Identity, Outline, Pid, ProcessError};
 use loam_process::residence::{look_into, stack_pointers, Kind, OwnRanges, Residence};
@@ -23,6 +24,8 @@ pub struct View {
     pub outline: Outline,
     /// Where its memory is.
     pub residence: Residence,
+    /// Whether lazily freed and proportional bytes are known.
+    pub is_whole: bool,
     /// Every resident byte by name.
     pub account: Account,
     /// Its allocator.
@@ -32,11 +35,11 @@ pub struct View {
 }
 
 impl View {
-    /// Looks at a process on a thread of its own, so that the caller does not wait for ever. A process that holds up
-    /// the look is an error.
+    /// Looks at a process [`gently`], on a thread of its own, so that the caller does not wait for ever. A process that
+    /// holds up the look is an error.
     pub fn of(identity: Identity) -> Result<View, ProcessError> {
         let pid = identity.key.pid;
-        apart::within(move || View::read(identity.clone()))
+        apart::within(move || View::read_by(identity.clone(), gently::read))
             .unwrap_or_else(|doing| Err(ProcessError::Silent { pid, doing }))
     }
 
@@ -78,10 +81,21 @@ impl View {
     /// Looks at a process, however long that takes. Fails if its memory may not be looked at. Counters that can not be
     /// read are no failure.
     pub fn read(identity: Identity) -> Result<View, ProcessError> {
+        let whole = |mappings| Looked {
+            mappings,
+            is_whole: true,
+        };
+        View::read_by(identity, |pid| mappings::read_all(pid).map(whole))
+    }
+
+    fn read_by(
+        identity: Identity,
+        look: impl Fn(Pid) -> Result<Looked, ProcessError>,
+    ) -> Result<View, ProcessError> {
         let looked_at = SystemTime::now();
         let pid = identity.key.pid;
         let outline = Outline::read(pid)?;
-        let mappings = mappings::read_all(pid)?;
+        let Looked { mappings, is_whole } = look(pid)?;
         if mappings.is_empty() {
             // The process has just ended: its files still exist and are empty.
             return Err(ProcessError::Ended(pid));
@@ -115,6 +129,7 @@ impl View {
             identity,
             outline,
             residence,
+            is_whole,
             account,
             allocator,
             counters,

@@ -25,6 +25,7 @@ pub mod choose;
 pub mod code;
 pub mod container;
 pub mod elf;
+pub mod gently;
 pub mod glibc;
 pub mod layout;
 pub mod mappings;

@@ -19,6 +19,9 @@ const PRESENT: u8 = 0x80;
 const SWAPPED: u8 = 0x40;
 /// How many pages are read at a time.
 const AT_ONCE: u64 = 4_096;
+/// How many pages that hold something are scanned at a time. Chosen: 0.2 ms. So long a thread of the process waits that
+/// wants to change its mappings.
+const SCANNED: u64 = 4_096;
 /// How many runs are requested at a time.
 const RUNS: usize = 512;
 /// Bytes of a page. On systems other than x86-64 a page may have more; then the file is read.
@@ -104,17 +107,12 @@ impl Pagemap {
         let mut runs = [Run::default(); RUNS];
         let mut at = start;
         while self.scans.load(Ordering::Relaxed) && at < end {
-            let Ok((found, ended)) = queries::scan(&self.file, at, end, &mut runs) else {
+            let Ok((found, ended)) = queries::scan(&self.file, at, end, SCANNED, &mut runs) else {
                 self.scans.store(false, Ordering::Relaxed);
                 break;
             };
             runs[..found].iter().for_each(&mut tell);
-            // The scan ends early only when the room is used up.
-            at = if found < RUNS {
-                end
-            } else {
-                ended.max(at + PAGE)
-            };
+            at = ended.max(at + PAGE);
         }
         self.scans.load(Ordering::Relaxed)
     }

@@ -96,8 +96,14 @@ unsafe impl<T, const NUMBER: u8> Ioctl for Call<'_, T, NUMBER> {
 }
 
 /// The runs between two addresses that hold something, in order, as many as there is room for, and where the scan
-/// ended.
-pub fn scan(pagemap: &File, start: u64, end: u64, room: &mut [Run]) -> io::Result<(usize, u64)> {
+/// ended. The kernel holds the lock of the address space meanwhile, so a scan ends after so many pages.
+pub fn scan(
+    pagemap: &File,
+    start: u64,
+    end: u64,
+    most_pages: u64,
+    room: &mut [Run],
+) -> io::Result<(usize, u64)> {
     let holds = PAGE_IN_MEMORY | PAGE_SWAPPED;
     let mut argument = Scan {
         size: size_of::<Scan>() as u64,
@@ -105,6 +111,7 @@ pub fn scan(pagemap: &File, start: u64, end: u64, room: &mut [Run]) -> io::Resul
         end,
         vec: room.as_mut_ptr() as u64,
         vec_len: room.len() as u64,
+        max_pages: most_pages,
         category_anyof_mask: holds,
         return_mask: holds | PAGE_ZERO | PAGE_HUGE | PAGE_OF_FILE,
         ..Scan::default()

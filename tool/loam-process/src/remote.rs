@@ -15,7 +15,7 @@ use crate::apart::{step, Doing};
 use crate::process::{face, permission_remedy, Pid};
 
 /// How many pieces one system call takes (IOV_MAX).
-const MOST_PIECES: usize = 1024;
+pub(crate) const MOST_PIECES: usize = 1024;
 
 /// A living process's memory.
 #[derive(Debug, Clone, Copy)]

@@ -99,8 +99,12 @@ fn account(answer: &Answer) -> String {
     if heap.is_peer {
         return text;
     }
+    let [least, about] = match heap.trim.is_least {
+        true => ["at least ", "at least"],
+        false => ["", "about"],
+    };
     let trim = format!(
-        "A trim now would give back {} and take about {:.1} ms.",
+        "A trim now would give back {least}{} and take {about} {:.1} ms.",
         bytes(heap.trim.bytes as f64),
         heap.trim.milliseconds
     );

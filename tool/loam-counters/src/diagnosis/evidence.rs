@@ -27,8 +27,8 @@ pub struct Evidence {
     pub resident: u64,
     /// Swapped out.
     pub swapped: u64,
-    /// Resident, and given up with `MADV_FREE`.
-    pub lazily_freed: u64,
+    /// Resident, and given up with `MADV_FREE`; none if a look would hold up the program for too long.
+    pub lazily_freed: Option<u64>,
     /// Resident in huge pages.
     pub huge: u64,
     /// Resident bytes outside of the heap, by place, the largest first.
@@ -57,6 +57,9 @@ pub struct Trim {
     pub bytes: u64,
     /// How long the call would take. In glibc it holds each arena's lock meanwhile.
     pub milliseconds: f64,
+    /// Whether this is the least, in bytes and time: Loam's trim also empties caches, and takes pages out of spans
+    /// whose blocks there are free. The counters do not tell which.
+    pub is_least: bool,
 }
 
 /// The figures of a heap, in bytes.
@@ -162,11 +165,20 @@ impl Evidence {
             allocator,
             resident: total.resident,
             swapped: total.swapped,
-            lazily_freed: total.lazily_freed,
+            lazily_freed: view.is_whole.then_some(total.lazily_freed),
             huge: total.huge,
             outside,
             limits,
             heap,
+        }
+    }
+
+    /// Private resident bytes that no heap holds; all, if the heap can not be read.
+    pub fn private_outside(&self) -> u64 {
+        let those = self.outside.iter().filter(|(place, _)| *place == PRIVATE);
+        match &self.heap {
+            Ok(heap) if !heap.is_peer => those.map(|(_, bytes)| bytes).sum(),
+            _ => self.resident,
         }
     }
 
@@ -209,6 +221,7 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
         trim: Trim {
             bytes: retained,
             milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0, 0),
+            is_least: true,
         },
         caches: process.whole(ids::THREADS),
         arenas: Vec::new(),
@@ -260,6 +273,7 @@ fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
         trim: Trim {
             bytes: retained,
             milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0, 0),
+            is_least: true,
         },
         caches: 0,
         arenas: Vec::new(),
@@ -314,6 +328,7 @@ fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
         trim: Trim {
             bytes: trimmable,
             milliseconds: stall::milliseconds(trimmable, calls, freed, holes),
+            is_least: false,
         },
         caches: heap.caches,
         arenas: arenas.collect(),

@@ -230,7 +230,11 @@ fn fragmentation(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         format!("the heap is fragmented: {} are free space between live blocks", part(heap.between, evidence)),
         vec![
             format!("live blocks hold {}", show(heap.live - heap.live.min(heap.untouched))),
-            "the free pieces hold no whole page, so neither malloc_trim() nor the system can take them".to_owned(),
+            if heap.trim.is_least {
+                "malloc_trim() takes those pages that are free as a whole; the heap does not count them".to_owned()
+            } else {
+                "the free pieces hold no whole page, so neither malloc_trim() nor the system can take them".to_owned()
+            },
         ],
         format!(
             "blocks that live long lie among blocks that do not. In the program: allocate what lives long at one time, or in a \
@@ -321,7 +325,12 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
                 show(heap.live - heap.live.min(heap.untouched))
             ),
             format!(
-                "to take them back would need about {:.1} ms",
+                "to take them back would need {} {:.1} ms",
+                if heap.trim.is_least {
+                    "at least"
+                } else {
+                    "about"
+                },
                 heap.trim.milliseconds
             ),
         ],
@@ -508,13 +517,27 @@ fn swapped(evidence: &Evidence) -> Answer {
 }
 
 fn lazily_freed(evidence: &Evidence) -> Answer {
-    if !matters(evidence.lazily_freed, evidence) {
-        return Err(little(Kind::LazilyFreed, evidence.lazily_freed, evidence));
+    let kind = Kind::LazilyFreed;
+    let Some(freed) = evidence.lazily_freed else {
+        // Neither glibc nor Loam frees in this way.
+        let most = evidence.private_outside();
+        if !matters(most, evidence) {
+            let share = percent(most, evidence.resident);
+            return Err(out(kind, format!("at most {} ({share})", show(most))));
+        }
+        return Err(unseen(
+            kind,
+            "the system counts them mapping by mapping, and holds up what the program maps meanwhile: for more than a \
+             millisecond with mappings this large. `grep LazyFree /proc/PID/smaps_rollup` shows them",
+        ));
+    };
+    if !matters(freed, evidence) {
+        return Err(little(kind, freed, evidence));
     }
     Ok(finding(
-        Kind::LazilyFreed,
-        evidence.lazily_freed,
-        format!("{} are freed already (MADV_FREE)", part(evidence.lazily_freed, evidence)),
+        kind,
+        freed,
+        format!("{} are freed already (MADV_FREE)", part(freed, evidence)),
         vec!["the kernel takes such pages as soon as it needs memory; until then they count as resident".to_owned()],
         "none is needed; measure with LazyFree taken off, or set the allocator to MADV_DONTNEED where the figure matters"
             .to_owned(),

@@ -12,7 +12,7 @@ fn healthy() -> Evidence {
         allocator: "glibc 2.36's malloc".to_owned(),
         resident: 110 * MIB,
         swapped: 0,
-        lazily_freed: 0,
+        lazily_freed: Some(0),
         huge: 0,
         outside: vec![("program and other files", 10 * MIB)],
         limits: Limits {
@@ -31,6 +31,7 @@ fn healthy() -> Evidence {
             trim: Trim {
                 bytes: 0,
                 milliseconds: 0.0,
+                is_least: false,
             },
             caches: 1,
             arenas: vec![Arena {
@@ -127,7 +128,7 @@ fn each_rule_finds_its_fault_and_says_what_it_brings() {
     });
     assert_eq!(slack, [(Kind::HugePageSlack, Some(50 * MIB))]);
     assert_eq!(
-        with(|evidence| evidence.lazily_freed = 40 * MIB),
+        with(|evidence| evidence.lazily_freed = Some(40 * MIB)),
         [(Kind::LazilyFreed, Some(40 * MIB))]
     );
     assert_eq!(
@@ -166,7 +167,7 @@ fn a_share_of_little_and_a_little_of_much_are_no_faults() {
 #[test]
 fn faults_come_before_notes_and_the_largest_first() {
     let found = with(|evidence| {
-        evidence.lazily_freed = 100 * MIB;
+        evidence.lazily_freed = Some(100 * MIB);
         let heap = evidence.heap.as_mut().unwrap();
         (heap.between, heap.trim.bytes) = (30 * MIB, 40 * MIB);
     });
@@ -199,6 +200,34 @@ fn what_a_peer_does_not_tell_is_not_looked_at() {
     assert!(!found.is_sick());
     let caches = found.ruled_out.iter().find(|out| out.kind == Kind::Caches);
     assert!(!caches.unwrap().was_looked_at);
+}
+
+#[test]
+fn what_loams_trim_takes_out_of_spans_is_not_denied() {
+    let said = |is_least: bool| {
+        let mut evidence = healthy();
+        let heap = evidence.heap.as_mut().unwrap();
+        (heap.between, heap.trim.is_least) = (40 * MIB, is_least);
+        Diagnosis::of(&evidence, None).findings[0]
+            .evidence
+            .join(" ")
+    };
+    assert!(said(false).contains("neither malloc_trim()"));
+    assert!(said(true).contains("malloc_trim() takes"));
+}
+
+#[test]
+fn what_the_system_was_not_asked_for_is_ruled_out_only_where_it_can_not_matter() {
+    let seen = |private: u64| {
+        let mut evidence = healthy();
+        evidence.lazily_freed = None;
+        evidence.outside.push((evidence::PRIVATE, private));
+        let found = Diagnosis::of(&evidence, None).ruled_out;
+        let lazily = found.iter().find(|out| out.kind == Kind::LazilyFreed);
+        lazily.unwrap().was_looked_at
+    };
+    assert!(seen(5 * MIB), "only so much can be freed lazily");
+    assert!(!seen(50 * MIB), "half of the memory may be");
 }
 
 /// A program with one fault, and the looks of a watch. The match makes a new kind without such a program a compile
@@ -247,7 +276,7 @@ fn sick_of(kind: Kind) -> (Evidence, Option<Growth>) {
             evidence.limits.memory_used = Some(127 * MIB);
         }
         Kind::Swapped => evidence.swapped = 40 * MIB,
-        Kind::LazilyFreed => evidence.lazily_freed = 40 * MIB,
+        Kind::LazilyFreed => evidence.lazily_freed = Some(40 * MIB),
         Kind::Untouched => heap.untouched = 60 * MIB,
         Kind::OutsideHeap => {
             evidence.outside[0].1 = 900 * MIB;

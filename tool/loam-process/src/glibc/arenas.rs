@@ -4,6 +4,8 @@
 //! looks like an arena (its empty lists point at themselves) and whose ring leads back to it. Every other arena
 //! lies in the first of its own heaps, which start at multiples of 64 MiB and name their arena.
 
+use std::collections::HashSet;
+
 use super::layout::{arena, heap_info, is_libc, ALIGNMENT, FLAGS, HEAP_ALIGNMENT};
 use super::{joined, word};
 use crate::mappings::Mapping;
@@ -63,20 +65,30 @@ pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, V
     let main = find_main(memory, mappings)?;
     let mut problems = Vec::new();
     let mut found = vec![main_arena(memory, mappings, main)?];
+    let mut seen = HashSet::from([main]);
+    let mut broken = Vec::new();
     let mut next = word(memory, main + arena::NEXT as u64)?;
     while next != main {
-        if found.len() >= MOST_ARENAS || found.iter().any(|known| known.address == next) {
+        if seen.len() >= MOST_ARENAS || !seen.insert(next) {
             problems.push("the ring of arenas changed while it was followed".to_owned());
             break;
         }
         match other_arena(memory, next) {
             Some(arena) => found.push(arena),
-            None => problems.push(format!("the arena at {next:#x} does not add up")),
+            None => broken.push(next),
         }
-        match word(memory, next + arena::NEXT as u64) {
+        match word(memory, next.wrapping_add(arena::NEXT as u64)) {
             Some(after) => next = after,
             None => break,
         }
+    }
+    match broken.as_slice() {
+        [] => {}
+        [one] => problems.push(format!("the arena at {one:#x} does not add up")),
+        [one, more @ ..] => problems.push(format!(
+            "the arena at {one:#x} does not add up, and {} others",
+            more.len()
+        )),
     }
     Some((found, problems))
 }
@@ -115,6 +127,8 @@ const MOST_DATA: u64 = 64 << 20;
 /// The address of a main arena in data that begins at `start`.
 fn find_in_data(memory: &impl Memory, start: u64, bytes: &[u8]) -> Option<usize> {
     let last = bytes.len().checked_sub(arena::LENGTH)?;
+    // Of all rings that are tried.
+    let mut steps = MOST_ARENAS;
     (0..=last).step_by(8).find(|offset| {
         let at = |field: usize| read(bytes, offset + field);
         let address = start + *offset as u64;
@@ -124,7 +138,7 @@ fn find_in_data(memory: &impl Memory, start: u64, bytes: &[u8]) -> Option<usize>
         in_ring
             && at(arena::TOP) != 0
             && looks_like_lists(bytes, *offset, address)
-            && leads_back(memory, next, address)
+            && leads_back(memory, next, address, &mut steps)
     })
 }
 
@@ -146,18 +160,21 @@ fn looks_like_lists(bytes: &[u8], offset: usize, address: u64) -> bool {
     empty > 0
 }
 
-fn leads_back(memory: &impl Memory, first: u64, main: u64) -> bool {
+fn leads_back(memory: &impl Memory, first: u64, main: u64, steps: &mut usize) -> bool {
     let mut next = first;
-    for _ in 0..MOST_ARENAS {
+    loop {
         if next == main {
             return true;
         }
+        let Some(left) = steps.checked_sub(1) else {
+            return false;
+        };
+        *steps = left;
         match word(memory, next.wrapping_add(arena::NEXT as u64)) {
             Some(after) => next = after,
             None => return false,
         }
     }
-    false
 }
 
 fn read(bytes: &[u8], offset: usize) -> u64 {

@@ -1,7 +1,9 @@
 //! Freed blocks that glibc keeps for the next request of their size: threads' caches (tcache) and fast bins. A walk
 //! of the chunks sees them as in use.
 
-use super::layout::{arena, Layout, ALIGNMENT, CACHE_LISTS, SHORTEST};
+use std::collections::HashSet;
+
+use super::layout::{arena, CacheMark, Layout, ALIGNMENT, CACHE_LISTS, SHORTEST};
 use super::walk::Chunk;
 use loam_format::memory::{Memory, Piece};
 
@@ -50,9 +52,113 @@ pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> O
     Some(kept)
 }
 
-/// How many chunks of fast bins are followed, in all arenas together. Chosen: half a second of work, 64 MiB of
-/// chunks. Chunks beyond these are known by their links ([`FastChunks::is_linked`]).
-const MOST_FOLLOWED: usize = 1 << 20;
+/// How many records of caches are read. Chosen: copies of 0.1 s. A record is known only by the length of its chunk, and
+/// a program may have millions of blocks of that length.
+const MOST_RECORDS: usize = 1 << 20;
+/// How many of them are read in one call.
+const RECORDS_AT_ONCE: usize = 1024;
+/// How many records are read to learn the mark of all caches.
+const MOST_LESSONS: u32 = 64;
+
+/// The chunks that may be records of threads' caches, and the marks of what these keep. glibc writes a mark into the
+/// second word of a block in a cache, to find a block that is freed twice. Without it the block would look like one of a
+/// fast bin: both have links.
+pub struct Records<'a, IsChunk> {
+    layout: &'a Layout,
+    is_chunk: IsChunk,
+    chunks: Vec<u64>,
+    marks: HashSet<u64>,
+    lessons: u32,
+}
+
+impl<'a, IsChunk: Fn(u64) -> bool> Records<'a, IsChunk> {
+    /// None is known yet. `is_chunk` says whether an address lies in an arena.
+    pub fn new(layout: &'a Layout, is_chunk: IsChunk) -> Self {
+        Records {
+            layout,
+            is_chunk,
+            chunks: Vec::new(),
+            marks: HashSet::new(),
+            lessons: MOST_LESSONS,
+        }
+    }
+
+    /// Adds a chunk in use if it is as long as a record. The main thread's record is the first chunk of all, so marks are
+    /// known before the chunks that have them.
+    pub fn add(&mut self, memory: &impl Memory, chunk: &Chunk) {
+        if chunk.size != self.layout.cache_chunk() {
+            return;
+        }
+        self.chunks.push(chunk.address);
+        match self.layout.cache_mark {
+            CacheMark::None => {}
+            CacheMark::Record => {
+                self.marks.insert(chunk.address + 16);
+            }
+            CacheMark::Random if self.lessons > 0 && self.marks.is_empty() => {
+                self.lessons -= 1;
+                let mark = self.learn(memory, chunk.address);
+                self.marks.extend(mark);
+            }
+            CacheMark::Random => {}
+        }
+    }
+
+    fn learn(&self, memory: &impl Memory, chunk: u64) -> Option<u64> {
+        let record = self.place(chunk);
+        let bytes = memory.bytes(record.address, record.length).ok()?;
+        let kept = cache(self.layout, &bytes, &self.is_chunk)?;
+        let first = kept.iter().find(|kept| kept.address != 0)?;
+        // A chunk that was taken out of its cache meanwhile has none.
+        let mark = words(memory, &[first.address + 8])?;
+        mark.first().copied().filter(|mark| *mark != 0)
+    }
+
+    /// Whether the chunk has the mark of a cache.
+    pub fn marks(&self, chunk: &Chunk) -> bool {
+        self.marks.contains(&chunk.mark)
+    }
+
+    fn place(&self, chunk: u64) -> Piece {
+        Piece {
+            address: chunk + 16,
+            length: self.layout.cache_record(),
+        }
+    }
+
+    /// Tells what each cache keeps. The answer is how many of the chunks were too many to be read.
+    pub fn each_cache(&self, memory: &impl Memory, mut tell: impl FnMut(Vec<Kept>)) -> usize {
+        let length = self.layout.cache_record();
+        let read = &self.chunks[..self.chunks.len().min(MOST_RECORDS)];
+        let mut bytes = vec![0; length * RECORDS_AT_ONCE.min(read.len())];
+        let mut take = |bytes: &[u8]| {
+            let kept = cache(self.layout, bytes, &self.is_chunk);
+            kept.into_iter().for_each(&mut tell);
+        };
+        for some in read.chunks(RECORDS_AT_ONCE) {
+            let pieces: Vec<Piece> = some.iter().map(|chunk| self.place(*chunk)).collect();
+            let bytes = &mut bytes[..length * pieces.len()];
+            if memory.gather(&pieces, bytes).is_ok() {
+                bytes.chunks_exact(length).for_each(&mut take);
+                continue;
+            }
+            // One of them is gone.
+            for piece in pieces {
+                let bytes = &mut bytes[..length];
+                if memory.read(piece.address, bytes).is_ok() {
+                    take(bytes);
+                }
+            }
+        }
+        self.chunks.len() - read.len()
+    }
+}
+
+/// How many chunks of fast bins are followed, in all arenas and tries together, where links tell the others
+/// ([`FastChunks::is_linked`]). Chosen: each is a system call of one to two microseconds.
+const MOST_FOLLOWED: usize = 1 << 17;
+/// The same before 2.32, where links tell nothing. Chosen: one to two seconds of work.
+const MOST_FOLLOWED_UNMANGLED: usize = 1 << 20;
 
 /// The freed chunks in the arenas' fast bins.
 #[derive(Debug, Default)]
@@ -77,12 +183,18 @@ impl FastChunks {
         let mut longest: Vec<Vec<u64>> = vec![Vec::new(); heads.len()];
         let mut again: Vec<usize> = (0..heads.len()).collect();
         let mut found = FastChunks::default();
+        let mut left = match layout.is_mangled {
+            true => MOST_FOLLOWED,
+            false => MOST_FOLLOWED_UNMANGLED,
+        };
         for _ in 0..TRIES {
             let some: Vec<u64> = again.iter().map(|list| heads[*list]).collect();
             let Some(before) = words(memory, &some) else {
+                found.is_cut = true;
                 break;
             };
-            let lists = followed(memory, layout, &before, &is_chunk, &mut found.is_cut);
+            let (lists, is_whole) = followed(memory, layout, &before, &is_chunk, &mut left);
+            found.is_cut |= !is_whole;
             for (number, list) in again.iter().zip(lists) {
                 if list.len() > longest[*number].len() {
                     longest[*number] = list;
@@ -146,33 +258,35 @@ impl FastChunks {
     }
 }
 
-/// Follows the lists that begin with these chunks side by side: one system call takes a step in each.
+/// Follows the lists that begin with these chunks side by side: one system call takes a step in each. `left`: how many
+/// chunks may still be followed. The second part of the answer says whether the lists were followed to their ends.
 fn followed(
     memory: &impl Memory,
     layout: &Layout,
     heads: &[u64],
     is_chunk: impl Fn(u64) -> bool,
-    is_cut: &mut bool,
-) -> Vec<Vec<u64>> {
+    left: &mut usize,
+) -> (Vec<Vec<u64>>, bool) {
     let is_sound = |place: u64| place != 0 && place % ALIGNMENT == 0 && is_chunk(place);
     let mut lists = vec![Vec::new(); heads.len()];
     let mut places: Vec<(usize, u64)> = heads.iter().copied().enumerate().collect();
-    let mut count = 0;
     loop {
         places.retain(|(_, place)| is_sound(*place));
-        count += places.len();
-        if places.is_empty() || count > MOST_FOLLOWED {
-            *is_cut |= count > MOST_FOLLOWED;
-            return lists;
+        if places.is_empty() {
+            return (lists, true);
         }
+        let Some(rest) = left.checked_sub(places.len()) else {
+            return (lists, false);
+        };
+        *left = rest;
         // The first word of a freed block leads to the next one.
         let addresses: Vec<u64> = places.iter().map(|(_, place)| place + 16).collect();
         for (list, place) in &places {
             lists[*list].push(*place);
         }
         let Some(pointers) = words(memory, &addresses) else {
-            // An arena shrank meanwhile.
-            return lists;
+            // An arena shrank meanwhile, or a chunk can not be read.
+            return (lists, false);
         };
         for ((_, place), (address, pointer)) in
             places.iter_mut().zip(addresses.iter().zip(pointers))
@@ -229,6 +343,7 @@ mod tests {
             size,
             state: State::InUse,
             link,
+            mark: 0,
         };
         let linked = |next: u64| next ^ ((address + 16) >> 12);
         let is_linked = |minor, is_cut, chunk: Chunk| {

@@ -1,8 +1,8 @@
 //! The glibc version of a process, and the places of its records.
 //!
 //! The offsets are those of glibc's malloc/malloc.c and malloc/arena.c on 64-bit little-endian machines. They are
-//! the same from 2.28 to 2.41, with three exceptions: the width of a cache's counters, whether list pointers are
-//! mangled, and the length of `heap_info`, which follows from the arena's own address. A walk checks every header
+//! the same from 2.28 to 2.41, with four exceptions: the width of a cache's counters, the mark of its blocks, whether
+//! list pointers are mangled, and the length of `heap_info`, which follows from the arena's own address. A walk checks every header
 //! that it meets, so a version that keeps its records elsewhere is refused and not misread.
 
 use std::collections::HashSet;
@@ -96,6 +96,19 @@ pub struct Layout {
     pub counter_bytes: usize,
     /// Whether list pointers are mixed with their own address.
     pub is_mangled: bool,
+    /// The second word of a block in a thread's cache.
+    pub cache_mark: CacheMark,
+}
+
+/// The second word of a block in a thread's cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheMark {
+    /// The program's.
+    None,
+    /// The address of the cache's record.
+    Record,
+    /// A random word, the same in the whole process.
+    Random,
 }
 
 /// Lists of a thread's cache, one for each multiple of 16 bytes from 32 to 1,040.
@@ -108,6 +121,11 @@ impl Layout {
             version,
             counter_bytes: if version.minor < 30 { 1 } else { 2 },
             is_mangled: version.minor >= 32,
+            cache_mark: match version.minor {
+                ..29 => CacheMark::None,
+                29..34 => CacheMark::Record,
+                34.. => CacheMark::Random,
+            },
         })
     }
 

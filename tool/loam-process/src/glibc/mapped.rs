@@ -6,7 +6,8 @@ use super::layout::{FLAGS, IS_MAPPED};
 use super::pages::{Residency, PAGE};
 use super::{joined, Places, Sum};
 use crate::mappings::Mapping;
-use loam_format::memory::Memory;
+use loam_format::bytes::u64_at;
+use loam_format::memory::{Memory, Piece};
 
 /// The mapped blocks of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,17 +67,15 @@ fn chain(memory: &impl Memory, start: u64, end: u64, sum: &mut Sum) -> u64 {
 /// Headers of blocks with greater alignments than this are not searched.
 const MOST_ALIGNED: u32 = 30;
 
+/// Bytes of a header.
+const HEADER: usize = 16;
+
 /// The length of the mapped block whose mapping begins here, if there is one. An aligned block skips the start: its
 /// header lies directly before a multiple of its alignment, and has the skipped length.
 fn block(memory: &impl Memory, start: u64, end: u64) -> Option<u64> {
-    let header = |place: u64, skipped: u64| {
-        let bytes = memory.bytes(place, 16).ok()?;
-        let word = |offset: usize| {
-            bytes[offset..]
-                .first_chunk()
-                .map_or(0, |word| u64::from_le_bytes(*word))
-        };
-        let (said, head) = (word(0), word(8));
+    // The size of a block whose header has these bytes and lies so far behind the start.
+    let sound = |bytes: &[u8], skipped: u64| {
+        let (said, head) = (u64_at(bytes, 0)?, u64_at(bytes, 8)?);
         let size = (head & !FLAGS).checked_add(skipped)?;
         let is_block = head & FLAGS == IS_MAPPED
             && said == skipped
@@ -85,16 +84,24 @@ fn block(memory: &impl Memory, start: u64, end: u64) -> Option<u64> {
             && size <= end - start;
         is_block.then_some(size)
     };
-    header(start, 0).or_else(|| {
-        // A quick look saves the search in most mappings: the skipped start of a fresh mapping is zero.
-        if memory.bytes(start, 16).ok()? != [0; 16] {
-            return None;
-        }
-        (5..=MOST_ALIGNED).find_map(|bits| {
-            let place = (start + 16).next_multiple_of(1 << bits) - 16;
-            (place > start && place < end)
-                .then(|| header(place, place - start))
-                .flatten()
-        })
-    })
+    let first = memory.bytes(start, HEADER).ok()?;
+    // A quick look saves the search in most mappings: the skipped start of a fresh mapping is zero.
+    if first.iter().any(|byte| *byte != 0) {
+        return sound(&first, 0);
+    }
+    let mut places: Vec<u64> = (5..=MOST_ALIGNED)
+        .map(|bits| (start + 16).next_multiple_of(1 << bits) - 16)
+        .filter(|place| (start + 1..end).contains(place))
+        .collect();
+    places.dedup();
+    let pieces = places.iter().map(|place| Piece {
+        address: *place,
+        length: HEADER,
+    });
+    let pieces: Vec<Piece> = pieces.collect();
+    let mut bytes = vec![0; HEADER * pieces.len()];
+    // What lies behind a page that can not be read stays zero.
+    let _ = memory.gather(&pieces, &mut bytes);
+    let mut headers = places.iter().zip(bytes.chunks_exact(HEADER));
+    headers.find_map(|(place, bytes)| sound(bytes, place - start))
 }

@@ -18,6 +18,7 @@ mod caches;
 pub mod layout;
 mod lengths;
 mod mapped;
+mod metered;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -33,8 +34,9 @@ use crate::process::{Pid, ProcessError};
 use loam_format::memory::Memory;
 
 use crate::remote::ProcessMemory;
-use caches::FastChunks;
+use caches::{FastChunks, Records};
 use layout::{is_libc, Layout, Version, NEWEST, OLDEST};
+use metered::{Metered, MOST_CALLS};
 pub use pages::Residency;
 use there::There;
 use walk::{walk, Chunk, State, Stretch};
@@ -206,6 +208,7 @@ fn read_from(
     blocks: &mut impl Blocks,
 ) -> Result<GlibcHeap, GlibcError> {
     let begun = Instant::now();
+    let memory = &Metered::new(memory, MOST_CALLS);
     let (arenas, mut problems) = arenas::find(memory, mappings).ok_or(GlibcError::NoArena)?;
     let place_of = Places::of(&arenas);
     let is_chunk = |address| place_of.arena(address).is_some();
@@ -219,26 +222,20 @@ fn read_from(
         );
     }
     let mut figures = Vec::new();
-    let mut candidates = Vec::new();
+    let mut records = Records::new(layout, is_chunk);
     for arena in &arenas {
         figures.push(walk_arena(
             memory,
             arena,
             layout,
             &fast,
+            &mut records,
             residency,
-            &mut candidates,
             blocks,
         ));
     }
     let mut caches = 0;
-    for address in candidates {
-        let Ok(bytes) = memory.bytes(address + 16, layout.cache_record()) else {
-            continue;
-        };
-        let Some(kept) = caches::cache(layout, &bytes, is_chunk) else {
-            continue;
-        };
+    let unread = records.each_cache(memory, |kept| {
         caches += u64::from(!kept.is_empty());
         for kept in kept {
             if let Some(arena) = place_of.arena(kept.address) {
@@ -246,6 +243,12 @@ fn read_from(
                 figures[arena].cached.bytes += kept.bytes;
             }
         }
+    });
+    if unread > 0 {
+        problems.push(format!(
+            "many blocks have the length of a thread cache's record, and {unread} of them were not read: freed blocks \
+             that such a cache keeps count as live"
+        ));
     }
     for (arena, figures) in arenas.iter().zip(&figures) {
         let name = if arena.is_main {
@@ -266,9 +269,16 @@ fn read_from(
             ));
         }
     }
+    let mapped = mapped::read(memory, mappings, &place_of, residency);
+    if memory.is_used_up() {
+        problems.push(format!(
+            "the look was given up after {MOST_CALLS} calls, because much of the memory can not be read or does not \
+             add up: its figures are a part of the heap's"
+        ));
+    }
     Ok(GlibcHeap {
         version: layout.version,
-        mapped: mapped::read(memory, mappings, &place_of, residency),
+        mapped,
         arenas: figures,
         caches,
         problems,
@@ -284,8 +294,8 @@ fn walk_arena(
     arena: &arenas::Arena,
     layout: &Layout,
     fast: &FastChunks,
+    records: &mut Records<'_, impl Fn(u64) -> bool>,
     residency: &mut Residency,
-    candidates: &mut Vec<u64>,
     blocks: &mut impl Blocks,
 ) -> ArenaFigures {
     let mut figures = ArenaFigures {
@@ -313,7 +323,8 @@ fn walk_arena(
         let ended = walk(&there, stretch, end_now, |chunk| {
             let is_fast = chunk.state == State::InUse
                 && (is_in_fast_bin(chunk.address)
-                    || fast.is_linked(layout, &chunk, |address| arena.holds(address)));
+                    || fast.is_linked(layout, &chunk, |address| arena.holds(address))
+                        && !records.marks(&chunk));
             match chunk.state {
                 State::InUse => {
                     figures.in_use.add(chunk.size);
@@ -325,9 +336,7 @@ fn walk_arena(
                         figures.untouched += untouched(&chunk, residency);
                         blocks.block(chunk.address + HEADER, chunk.size - 8, residency);
                     }
-                    if chunk.size == layout.cache_chunk() {
-                        candidates.push(chunk.address);
-                    }
+                    records.add(memory, &chunk);
                 }
                 State::Free => {
                     figures.holes.add(chunk.size);

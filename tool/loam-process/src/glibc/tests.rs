@@ -1,11 +1,18 @@
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use loam_format::memory::{Memory, ReadError};
+use loam_format::memory::{Memory, Piece, ReadError};
 
+use super::caches::Records;
 use super::layout::{Layout, Version, PREVIOUS_IN_USE};
+use super::metered::Metered;
+use super::pages::Residency;
 use super::walk::{walk, Chunk, State, Stretch, WINDOW};
+use super::{GlibcError, GlibcHeap};
+use crate::process::Pid;
+use crate::remote::ProcessMemory;
 
 const START: u64 = 0x5555_0000_0000;
 
@@ -17,6 +24,9 @@ struct Heap {
     reads: AtomicU32,
     /// Bytes that were read.
     read: AtomicU64,
+    /// Offsets that can not be read, from a read on.
+    holes: Vec<Range<usize>>,
+    holes_from: u32,
 }
 
 /// A stretch of chunks: length, and whether each is free. The last one is the top.
@@ -42,7 +52,18 @@ impl Heap {
             change: None,
             reads: AtomicU32::new(0),
             read: AtomicU64::new(0),
+            holes: Vec::new(),
+            holes_from: 0,
         }
+    }
+
+    /// The same with pages that can not be read: so many in a row, once in each `apart` pages.
+    fn with_holes(mut self, apart: usize, pages: usize) -> Heap {
+        let places = (apart..self.bytes.len() / 4096).step_by(apart);
+        self.holes = places
+            .map(|page| page * 4096..(page + pages) * 4096)
+            .collect();
+        self
     }
 
     fn walked(&self) -> (Vec<Chunk>, super::walk::End) {
@@ -64,16 +85,44 @@ impl Memory for Heap {
             Some((when, other)) if self.reads.load(Ordering::SeqCst) >= *when => other,
             _ => &self.bytes,
         };
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        self.read.fetch_add(buffer.len() as u64, Ordering::SeqCst);
+        let number = self.reads.fetch_add(1, Ordering::SeqCst);
         let unmapped = ReadError::Unmapped {
             address,
             length: buffer.len(),
         };
         let start = address.checked_sub(START).ok_or_else(|| unmapped.clone())? as usize;
         let from = bytes.get(start..).and_then(|rest| rest.get(..buffer.len()));
-        buffer.copy_from_slice(from.ok_or(unmapped)?);
-        Ok(())
+        let from = from.ok_or(unmapped.clone())?;
+        let end = start + buffer.len();
+        let mut holes = self.holes.iter();
+        let hole = holes.find(|hole| hole.start < end && start < hole.end);
+        let hole = hole.filter(|_| number >= self.holes_from);
+        // The system copies what lies before.
+        let copied = hole.map_or(buffer.len(), |hole| hole.start.saturating_sub(start));
+        self.read.fetch_add(copied as u64, Ordering::SeqCst);
+        buffer[..copied].copy_from_slice(&from[..copied]);
+        hole.map_or(Ok(()), |_| Err(unmapped))
+    }
+}
+
+/// A memory that counts the calls.
+struct Counted<'a, M>(&'a M, AtomicU32);
+
+impl<'a, M> Counted<'a, M> {
+    fn new(memory: &'a M) -> Counted<'a, M> {
+        Counted(memory, AtomicU32::new(0))
+    }
+}
+
+impl<M: Memory> Memory for Counted<'_, M> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.read(address, buffer)
+    }
+
+    fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.gather(pieces, buffer)
     }
 }
 
@@ -216,14 +265,13 @@ fn memory_that_the_program_took_from_the_break_is_passed_over() {
     assert_eq!((found.len(), ended.unread), (before.len(), 0));
 }
 
-#[test]
-fn the_heap_of_a_program_that_moves_the_break_is_read_to_its_end() {
+/// Compiles a program, starts it, reads its heap when it says something, and ends it. None: its C library is not known.
+fn read_while_it_runs(
+    text: &str,
+    read: impl Fn(Pid) -> Result<GlibcHeap, GlibcError>,
+) -> Option<GlibcHeap> {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("own.c");
-    let text = "#define _GNU_SOURCE\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
-        int main(void) { for (int i = 0; i < 1000; i++) malloc(1000);\n\
-        if (sbrk(1 << 20) == (void*)-1) return 1;\n\
-        for (int i = 0; i < 10000; i++) malloc(1000);\n puts(\"ready\"); fflush(stdout); pause(); }\n";
     std::fs::write(&source, text).unwrap();
     let program = folder.path().join("own");
     let done = Command::new("cc")
@@ -240,14 +288,61 @@ fn the_heap_of_a_program_that_moves_the_break_is_read_to_its_end() {
     let mut line = String::new();
     let out = child.stdout.take().unwrap();
     BufReader::new(out).read_line(&mut line).unwrap();
-    let found = super::read(child.id() as crate::process::Pid);
+    let found = read(child.id() as Pid);
     child.kill().unwrap();
     child.wait().unwrap();
-    let found = match found {
-        Err(error) if !matches!(error, super::GlibcError::NoArena) => {
-            return eprintln!("skipped: {error}")
+    match found {
+        Err(error) if !matches!(error, GlibcError::NoArena) => {
+            eprintln!("skipped: {error}");
+            None
         }
-        found => found.unwrap(),
+        found => Some(found.unwrap()),
+    }
+}
+
+/// A program that takes away the right to read pages of its heap, and gives ranges of it back behind malloc's back.
+#[test]
+fn a_hostile_process_costs_a_bounded_number_of_calls() {
+    let text = "#define _GNU_SOURCE\n#include <stdint.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n#include <unistd.h>\n\
+        int main(void) { char* first = malloc(1000); first[0] = 1;\n\
+        for (int i = 0; i < 65536; i++) *(char*)malloc(1000) = 1;\n\
+        char* at = (char*)(((uintptr_t)first + 8192) & -4096);\n\
+        for (int page = 0; page < 16000; page++, at += 4096) {\n\
+          if (page % 4 == 0 && page < 8000) mprotect(at, 4096, PROT_NONE);\n\
+          if (page % 512 == 0 && page >= 8000) munmap(at, 64 * 4096); }\n\
+        write(1, \"ready\\n\", 6); pause(); }\n";
+    let calls = AtomicU32::new(0);
+    let found = read_while_it_runs(text, |pid| {
+        let mappings = crate::mappings::read_names(pid)?;
+        let version = super::version(pid, &mappings).ok_or(GlibcError::Absent)?;
+        let layout = Layout::of(version).ok_or(GlibcError::Version(version))?;
+        let process = ProcessMemory(pid);
+        let memory = Counted::new(&process);
+        let mut residency = Residency::open(pid);
+        let found = super::read_from(&memory, &mappings, &layout, &mut residency, &mut ());
+        calls.store(memory.1.load(Ordering::SeqCst), Ordering::SeqCst);
+        found
+    });
+    let (Some(found), calls) = (found, calls.into_inner()) else {
+        return;
+    };
+    println!("{calls} calls: {:?}", found.problems);
+    assert!(calls < 40_000, "{calls}: {:?}", found.problems);
+    let said = found
+        .problems
+        .iter()
+        .any(|one| one.contains("could not be followed"));
+    assert!(said, "{:?}", found.problems);
+}
+
+#[test]
+fn the_heap_of_a_program_that_moves_the_break_is_read_to_its_end() {
+    let text = "#define _GNU_SOURCE\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+        int main(void) { for (int i = 0; i < 1000; i++) malloc(1000);\n\
+        if (sbrk(1 << 20) == (void*)-1) return 1;\n\
+        for (int i = 0; i < 10000; i++) malloc(1000);\n puts(\"ready\"); fflush(stdout); pause(); }\n";
+    let Some(found) = read_while_it_runs(text, super::read) else {
+        return;
     };
     // 11,000 blocks of 1,008 bytes, and what the C library took.
     let live = found.live();
@@ -305,6 +400,111 @@ fn a_heap_of_nothing_but_false_leads_is_given_up_early() {
         assert!(times < most, "{times} of {most}, {reads} reads, {ended:?}");
         assert!(reads < 50_000, "{reads} reads, {ended:?}");
     }
+}
+
+/// Guards within the heap, and ranges that were given back. Each page that can not be read costs a few reads, and what
+/// lies between them is copied a few times at most.
+#[test]
+fn memory_that_can_not_be_read_costs_a_few_reads_for_each_hole() {
+    // 16 MiB.
+    let heap = || Heap::of(&of_count(260_000));
+    let leads = || after_leads(12 << 20, 32, &many());
+    const ALL: u64 = u64::MAX;
+    // Once in so many pages, so many pages; the most reads, and the most bytes that are not followed.
+    let cases: [(&str, Heap, u32, u64); 6] = [
+        (
+            "a guard once in a window",
+            heap().with_holes(256, 1),
+            4_000,
+            1 << 18,
+        ),
+        ("every second page", heap().with_holes(2, 1), 20_000, ALL),
+        (
+            "all but one page of 16",
+            heap().with_holes(16, 15),
+            20_000,
+            ALL,
+        ),
+        (
+            "2 MiB are gone",
+            heap().with_holes(2048, 512),
+            4_000,
+            3 << 20,
+        ),
+        ("leads to guards", leads().with_holes(8, 1), 40_000, ALL),
+        (
+            "leads into a hole",
+            leads().with_holes(1024, 1024),
+            40_000,
+            ALL,
+        ),
+    ];
+    for (name, heap, most, most_unread) in cases {
+        let (found, ended) = heap.walked();
+        let (times, reads) = effort(&heap);
+        let total: u64 = found.iter().map(|chunk| chunk.size).sum();
+        let rest = total + ended.unread;
+        println!(
+            "{name}: {reads} reads, {times:.1} times its bytes, {} unread of {}",
+            ended.unread,
+            heap.bytes.len()
+        );
+        assert!(reads < most, "{name}: {reads} reads");
+        let unread = ended.unread;
+        assert!(unread <= most_unread, "{name}: {unread} unread");
+        assert!(times < 20.0, "{name}: {times} times its bytes");
+        assert!(
+            ended.unread > 0 && rest >= heap.bytes.len() as u64,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_range_that_goes_away_during_the_walk_costs_that_range() {
+    for when in (1..30).step_by(3) {
+        let mut heap = Heap::of(&of_count(260_000)).with_holes(2048, 512);
+        heap.holes_from = when;
+        let (_, ended) = heap.walked();
+        let (_, reads) = effort(&heap);
+        assert!(ended.unread < 3 << 20, "{when}: {ended:?}");
+        assert!(reads < 4_000, "{when}: {reads}");
+    }
+}
+
+#[test]
+fn a_look_ends_when_its_calls_are_used_up() {
+    let heap = Heap::of(&of_count(120_000)).with_holes(2, 1);
+    let counted = Counted::new(&heap);
+    let memory = Metered::new(&counted, 100);
+    let end = START + heap.bytes.len() as u64;
+    let whole = Stretch {
+        start: START,
+        end,
+        is_main: true,
+    };
+    let ended = walk(&memory, whole, || Some(end), |_| ());
+    assert!(memory.is_used_up() && ended.unread > 0, "{ended:?}");
+    assert_eq!(counted.1.load(Ordering::SeqCst), 100);
+}
+
+/// A program may have millions of blocks that are as long as the record of a thread's cache.
+#[test]
+fn blocks_as_long_as_a_caches_record_are_read_many_at_a_time() {
+    let (major, minor) = (2, 36);
+    let layout = Layout::of(Version { major, minor }).unwrap();
+    let count = 10_000;
+    let size = layout.cache_chunk();
+    let heap = Heap::of(&vec![(size, false); count]);
+    let memory = Counted::new(&heap);
+    let mut records = Records::new(&layout, |_| true);
+    for chunk in &heap.walked().0 {
+        records.add(&memory, chunk);
+    }
+    assert_eq!(records.each_cache(&memory, |_| ()), 0);
+    // Up to 64 to learn the mark, and ten calls for all.
+    let calls = memory.1.load(Ordering::SeqCst);
+    assert!(calls <= 64 + 10, "{calls}");
 }
 
 #[test]

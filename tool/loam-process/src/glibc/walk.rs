@@ -13,6 +13,9 @@
 //! chunks count only when the walk is well past them. A header that can not be right makes the walk go back,
 //! further each time, and read again. If that does not help, the walk searches for the chain further on, and says
 //! how many bytes it did not see.
+//!
+//! A part of the memory may be unreadable: guards within the heap, or a range that the process gave back. A window
+//! ends there, and the search steps over it page by page.
 
 use std::collections::VecDeque;
 
@@ -43,6 +46,8 @@ pub struct Chunk {
     pub state: State,
     /// The first word of the block, which leads from a freed chunk to the next one; zero if it was not read.
     pub link: u64,
+    /// The second word of the block, which marks the chunks of threads' caches; zero if it was not read.
+    pub mark: u64,
 }
 
 /// A stretch of memory to walk.
@@ -107,6 +112,7 @@ pub fn walk(
             stretch,
             ahead: is_long.then(|| Ahead::start(scope, memory)).flatten(),
             window: Window::default(),
+            most: WINDOW,
             leads: LEADS + stretch.end.saturating_sub(stretch.start) / BYTES_A_LEAD,
             next: (0, 0),
             held: VecDeque::with_capacity(HELD + 1),
@@ -203,6 +209,8 @@ struct Walk<'a, M> {
     ahead: Option<Ahead>,
     /// The window that is walked, after room for the word that leads to it.
     window: Window,
+    /// How long the next window is at most. Memory that can not be read makes it shorter.
+    most: u64,
     /// How many leads out of the window may still be followed.
     leads: u64,
     /// The header that the last step found after its chunk, with its address.
@@ -233,12 +241,13 @@ impl<M: Memory> Walk<'_, M> {
         if size < SHORTEST || !self.is_sound(place, head) {
             return Step::Wrong;
         }
-        let link = self.window.words(place + 16).map_or(0, |(first, _)| first);
+        let (link, mark) = self.window.words(place + 16).unwrap_or_default();
         let chunk = |state| Chunk {
             address: place,
             size,
             state,
             link,
+            mark,
         };
         // The top chunk ends the stretch.
         if end - (place + size) < SHORTEST {
@@ -274,21 +283,32 @@ impl<M: Memory> Walk<'_, M> {
     /// that are tried, and not to the places where they lead: nearly all leads are wrong.
     fn next_chain(&mut self, place: u64) -> Option<u64> {
         let behind = place.saturating_add(FURTHEST_CHAIN).min(self.stretch.end);
-        (place + ALIGNMENT..behind)
-            .step_by(ALIGNMENT as usize)
-            .find(|start| {
-                let mut place = *start;
-                for count in 0..CONVINCING {
-                    match self.step(place, Walk::glance) {
-                        // The chain leads to the very end, so few chunks are enough. A single word may be the rest
-                        // of an earlier top.
-                        Step::Chunk(chunk) if chunk.state == State::Top => return count > 0,
-                        Step::Chunk(chunk) => place += chunk.size,
-                        _ => return false,
-                    }
-                }
-                true
-            })
+        let mut start = place + ALIGNMENT;
+        while start < behind {
+            if self.glance(start, None).is_none() {
+                // Nothing of this page can be read.
+                start = (start / PAGE + 1).saturating_mul(PAGE);
+            } else if self.is_chain(start) {
+                return Some(start);
+            } else {
+                start += ALIGNMENT;
+            }
+        }
+        None
+    }
+
+    /// Whether a chain of sound headers starts here.
+    fn is_chain(&mut self, mut place: u64) -> bool {
+        for count in 0..CONVINCING {
+            match self.step(place, Walk::glance) {
+                // The chain leads to the very end, so few chunks are enough. A single word may be the rest of an
+                // earlier top.
+                Step::Chunk(chunk) if chunk.state == State::Top => return count > 0,
+                Step::Chunk(chunk) => place += chunk.size,
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// All read memory is too old.
@@ -315,10 +335,7 @@ impl<M: Memory> Walk<'_, M> {
             return self.window.words(place);
         }
         if leading.is_none() {
-            // A window may reach over memory that is gone. Its first page may be there.
-            let to_page_end = (PAGE - place % PAGE) as usize;
-            self.read_window(place, None)
-                .or_else(|| self.window.fill(self.memory, place, to_page_end))?;
+            self.read_window(place, None)?;
             return self.window.words(place);
         }
         self.leads = self.leads.checked_sub(1)?;
@@ -327,34 +344,43 @@ impl<M: Memory> Walk<'_, M> {
         ahead::words(&header)
     }
 
+    /// Reads the window from that place on, or as much of it as can be read, to the end of the page at least.
     fn read_window(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<()> {
-        let length = WINDOW.min(self.stretch.end.checked_sub(place)?) as usize;
-        if length < 16 {
+        let rest = self.stretch.end.checked_sub(place)?;
+        if rest < 16 {
             return None;
         }
-        let Some((before, head)) = leading else {
-            return self.window.fill(self.memory, place, length);
-        };
-        let lead = Piece {
-            address: before + 8,
-            length: LEAD,
-        };
-        let ahead = self.ahead.as_mut();
+        let lead = leading.map(|(before, head)| {
+            let address = before + 8;
+            let length = LEAD;
+            (Piece { address, length }, head)
+        });
+        let ahead = self.ahead.as_mut().filter(|_| lead.is_some());
         if ahead.is_some_and(|ahead| ahead.take(place, &mut self.window)) {
             // The leading header was the same before and after, so it was the same meanwhile.
             let room = &mut self.window.bytes[..LEAD];
-            self.memory.read(lead.address, room).ok()?;
+            self.memory.read(lead?.0.address, room).ok()?;
         } else {
-            let window = Piece {
-                address: place,
-                length,
-            };
-            self.window.make_room(length);
-            self.window.length = 0;
-            let bytes = &mut self.window.bytes[..LEAD + length];
-            self.memory.gather(&[lead, window], bytes).ok()?;
-            (self.window.address, self.window.length) = (place, length);
+            let to_page_end = PAGE - place % PAGE;
+            loop {
+                let length = match self.most {
+                    PAGE => to_page_end,
+                    most => most,
+                };
+                let length = length.min(rest);
+                if self.read_at_once(place, length as usize, lead.map(|(lead, _)| lead)) {
+                    self.most = (2 * self.most).min(WINDOW);
+                    break;
+                }
+                if length <= to_page_end {
+                    return None;
+                }
+                self.most = (length / 2).next_power_of_two().max(PAGE);
+            }
         }
+        let Some((_, head)) = lead else {
+            return Some(());
+        };
         let again = u64::from_le_bytes(*self.window.bytes.first_chunk()?);
         if (again ^ head) & !PREVIOUS_IN_USE & !IN_OTHER_ARENA != 0 {
             self.window.length = 0;
@@ -363,12 +389,37 @@ impl<M: Memory> Walk<'_, M> {
         Some(())
     }
 
+    /// Reads a window in one call, after the word that leads to it.
+    fn read_at_once(&mut self, place: u64, length: usize, lead: Option<Piece>) -> bool {
+        let Some(lead) = lead else {
+            return self.window.fill(self.memory, place, length).is_some();
+        };
+        let window = Piece {
+            address: place,
+            length,
+        };
+        self.window.make_room(length);
+        self.window.length = 0;
+        let bytes = &mut self.window.bytes[..LEAD + length];
+        let is_read = self.memory.gather(&[lead, window], bytes).is_ok();
+        if is_read {
+            (self.window.address, self.window.length) = (place, length);
+        }
+        is_read
+    }
+
     /// The window after this one, with the part of a header that this one may have cut off.
     fn ask_ahead(&mut self) {
         let next = self.window.address + self.window.length as u64 - ALIGNMENT;
         let length = WINDOW.min(self.stretch.end.saturating_sub(next));
-        if let (Some(ahead), true) = (&mut self.ahead, length > ALIGNMENT) {
+        let Some(ahead) = &mut self.ahead else {
+            return;
+        };
+        // Where memory can not be read, the walk itself finds out how far it goes.
+        if self.most == WINDOW && length > ALIGNMENT {
             ahead.ask(next, length as usize);
+        } else {
+            ahead.forget();
         }
     }
 }
