@@ -120,6 +120,12 @@ pub struct ClassFigures {
     pub values: Values,
     /// Spans by their share of used slots, in eighths; the last are full.
     pub occupancy: Vec<u64>,
+    /// Pages of a span of the class, with those that a partial span lacks.
+    #[serde(skip)]
+    pub span_pages: u64,
+    /// Slots of such a span.
+    #[serde(skip)]
+    pub span_slots: u64,
 }
 
 impl ClassFigures {

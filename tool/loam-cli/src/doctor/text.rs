@@ -84,7 +84,7 @@ fn account(answer: &Answer) -> String {
     };
     part(heap.untouched, "of that never touched");
     part(heap.between, "free between blocks");
-    part(heap.trim.bytes, "free pages kept");
+    part(heap.kept(), "free pages kept");
     part(heap.cached, "in threads' caches");
     part(heap.top, "resident behind the last blocks");
     part(heap.records, "of records");
@@ -99,12 +99,8 @@ fn account(answer: &Answer) -> String {
     if heap.is_peer {
         return text;
     }
-    let [least, about] = match heap.trim.is_least {
-        true => ["at least ", "at least"],
-        false => ["", "about"],
-    };
     let trim = format!(
-        "A trim now would give back {least}{} and take {about} {:.1} ms.",
+        "A trim now would give back {} and take about {:.1} ms.",
         bytes(heap.trim.bytes as f64),
         heap.trim.milliseconds
     );

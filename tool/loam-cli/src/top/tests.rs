@@ -50,6 +50,7 @@ fn snapshot(waited: u64, live: u64) -> Snapshot {
             ("class_lock_contentions", waited),
         ]),
         occupancy: vec![3, 0, 10, 20, 40, 0, 0, 50, 107],
+        ..ClassFigures::default()
     };
     let heap = |number, name: &str, classes| HeapFigures {
         number,

@@ -250,6 +250,8 @@ impl BinNumbers {
             block_bytes: class.bytes,
             values,
             occupancy,
+            span_pages: class.pages,
+            span_slots: class.slots,
         }
     }
 }

@@ -11,7 +11,7 @@ use loam_process::glibc::{GlibcHeap, Lengths, Sum};
 use loam_process::residence::Kind as Place;
 use serde::Serialize;
 
-use super::{stall, Kind};
+use super::{spans, stall, Kind};
 use crate::view::View;
 use crate::Snapshot;
 
@@ -57,9 +57,9 @@ pub struct Trim {
     pub bytes: u64,
     /// How long the call would take. In glibc it holds each arena's lock meanwhile.
     pub milliseconds: f64,
-    /// Whether this is the least, in bytes and time: Loam's trim also empties caches, and takes pages out of spans
-    /// whose blocks there are free. The counters do not tell which.
-    pub is_least: bool,
+    /// The part of `bytes` that lies between live blocks, in pages that are free as a whole: an estimate ([`spans`]).
+    #[serde(rename = "between_bytes")]
+    pub between: u64,
 }
 
 /// The figures of a heap, in bytes.
@@ -77,7 +77,7 @@ pub struct HeapEvidence {
     /// Freed bytes in threads' caches.
     #[serde(rename = "cached_bytes")]
     pub cached: u64,
-    /// Free bytes between live blocks, in pieces without a whole page.
+    /// Free bytes between live blocks: in pieces without a whole page, or of Loam's spans.
     #[serde(rename = "between_bytes")]
     pub between: u64,
     /// Resident bytes at the ends of arenas, behind the last block.
@@ -86,7 +86,7 @@ pub struct HeapEvidence {
     /// Resident bytes of the heap's own records.
     #[serde(rename = "records_bytes")]
     pub records: u64,
-    /// Whole free pages that are resident.
+    /// What a trim would give back.
     pub trim: Trim,
     /// Number of threads' caches or arenas that keep something.
     pub caches: u64,
@@ -111,6 +111,13 @@ pub struct HeapEvidence {
     pub purges: bool,
     /// The parts that were left out, and why.
     pub problems: Vec<String>,
+}
+
+impl HeapEvidence {
+    /// Whole free pages that are resident and lie in no span.
+    pub fn kept(&self) -> u64 {
+        self.trim.bytes - self.trim.between.min(self.trim.bytes)
+    }
 }
 
 impl Evidence {
@@ -210,6 +217,10 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
         (count > 0).then(|| (bytes / count, Sum { count, bytes }))
     });
     let retained = amount(Share::Retained);
+    let in_spans = spans::of(snapshot);
+    let between = (in_spans.bytes as u64)
+        .min(amount(Share::FreeInSpans).saturating_add(amount(Share::Cached)));
+    let calls = (retained / RUN + 1).saturating_add(in_spans.calls as u64);
     HeapEvidence {
         resident: view.residence.part(Place::LoamHeap).resident,
         live: process.whole(ids::LIVE_BYTES),
@@ -219,9 +230,14 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
         top: amount(Share::Uncounted),
         records: view.residence.part(Place::LoamMetadata).resident,
         trim: Trim {
-            bytes: retained,
-            milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0, 0),
-            is_least: true,
+            bytes: retained.saturating_add(between),
+            milliseconds: stall::milliseconds(
+                retained.saturating_add(between),
+                calls,
+                0,
+                in_spans.spans as u64,
+            ),
+            between,
         },
         caches: process.whole(ids::THREADS),
         arenas: Vec::new(),
@@ -273,7 +289,7 @@ fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
         trim: Trim {
             bytes: retained,
             milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0, 0),
-            is_least: true,
+            between: 0,
         },
         caches: 0,
         arenas: Vec::new(),
@@ -328,7 +344,7 @@ fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
         trim: Trim {
             bytes: trimmable,
             milliseconds: stall::milliseconds(trimmable, calls, freed, holes),
-            is_least: false,
+            between: 0,
         },
         caches: heap.caches,
         arenas: arenas.collect(),

@@ -12,6 +12,7 @@
 pub mod evidence;
 pub mod growth;
 mod rules;
+mod spans;
 pub mod stall;
 #[cfg(test)]
 mod tests;

@@ -230,8 +230,11 @@ fn fragmentation(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         format!("the heap is fragmented: {} are free space between live blocks", part(heap.between, evidence)),
         vec![
             format!("live blocks hold {}", show(heap.live - heap.live.min(heap.untouched))),
-            if heap.trim.is_least {
-                "malloc_trim() takes those pages that are free as a whole; the heap does not count them".to_owned()
+            if heap.trim.between != 0 {
+                format!(
+                    "malloc_trim(0) would take about {} of them, in pages that are free as a whole",
+                    show(heap.trim.between)
+                )
             } else {
                 "the free pieces hold no whole page, so neither malloc_trim() nor the system can take them".to_owned()
             },
@@ -253,7 +256,7 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         ));
     };
     let is_pinned =
-        matters(hole.min(heap.trim.bytes), evidence) && (behind.bytes as f64) < FEW * hole as f64;
+        matters(hole.min(heap.kept()), evidence) && (behind.bytes as f64) < FEW * hole as f64;
     if !is_pinned {
         return Err(out(
             Kind::PinnedTop,
@@ -262,11 +265,11 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     }
     Ok(finding(
         Kind::PinnedTop,
-        hole.min(heap.trim.bytes),
+        hole.min(heap.kept()),
         format!(
             "{} at the end of the heap keep {} below them: the heap can only get shorter from its end",
             words::count(behind.count as usize, "block"),
-            part(hole.min(heap.trim.bytes), evidence)
+            part(hole.min(heap.kept()), evidence)
         ),
         vec![format!(
             "behind a hole of {} lie {} in {}",
@@ -283,15 +286,15 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
 }
 
 fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
-    if !matters(heap.trim.bytes, evidence) {
-        return Err(little(Kind::KeptForReuse, heap.trim.bytes, evidence));
+    if !matters(heap.kept(), evidence) {
+        return Err(little(Kind::KeptForReuse, heap.kept(), evidence));
     }
     // More specific rules take precedence.
     if huge_page_slack(evidence, heap).is_ok() {
         return Err(out(Kind::KeptForReuse, "named above"));
     }
     if let Ok(pinned) = pinned_top(evidence, heap) {
-        if pinned.bytes * 2 > heap.trim.bytes {
+        if pinned.bytes * 2 > heap.kept() {
             return Err(out(Kind::KeptForReuse, "named above"));
         }
     }
@@ -314,10 +317,10 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     };
     Ok(finding(
         Kind::KeptForReuse,
-        heap.trim.bytes,
+        heap.kept(),
         format!(
             "the heap keeps whole free pages: {}",
-            part(heap.trim.bytes, evidence)
+            part(heap.kept(), evidence)
         ),
         vec![
             format!(
@@ -325,12 +328,7 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
                 show(heap.live - heap.live.min(heap.untouched))
             ),
             format!(
-                "to take them back would need {} {:.1} ms",
-                if heap.trim.is_least {
-                    "at least"
-                } else {
-                    "about"
-                },
+                "to take them back would need about {:.1} ms",
                 heap.trim.milliseconds
             ),
         ],
@@ -433,7 +431,7 @@ fn untouched(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
 /// huge pages, its free pages count too, because they go and come back two MiB at a time.
 fn slack(evidence: &Evidence, heap: &HeapEvidence) -> u64 {
     let is_huge = evidence.huge >= heap.resident / 2;
-    let free = if is_huge { heap.trim.bytes } else { 0 };
+    let free = if is_huge { heap.kept() } else { 0 };
     (heap.top + free).min(evidence.huge)
 }
 
@@ -470,7 +468,7 @@ fn memory_limit(evidence: &Evidence) -> Answer {
     let free = evidence
         .heap
         .as_ref()
-        .map_or(0, |heap| heap.trim.bytes + heap.cached);
+        .map_or(0, |heap| heap.kept() + heap.cached);
     Ok(Finding {
         kind: Kind::MemoryLimit,
         is_fault: true,

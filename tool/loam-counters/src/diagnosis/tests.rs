@@ -31,7 +31,7 @@ fn healthy() -> Evidence {
             trim: Trim {
                 bytes: 0,
                 milliseconds: 0.0,
-                is_least: false,
+                between: 0,
             },
             caches: 1,
             arenas: vec![Arena {
@@ -203,17 +203,17 @@ fn what_a_peer_does_not_tell_is_not_looked_at() {
 }
 
 #[test]
-fn what_loams_trim_takes_out_of_spans_is_not_denied() {
-    let said = |is_least: bool| {
+fn what_loams_trim_takes_out_of_spans_is_told_and_is_not_kept_for_reuse() {
+    let found = |in_spans: u64| {
         let mut evidence = healthy();
         let heap = evidence.heap.as_mut().unwrap();
-        (heap.between, heap.trim.is_least) = (40 * MIB, is_least);
-        Diagnosis::of(&evidence, None).findings[0]
-            .evidence
-            .join(" ")
+        (heap.between, heap.trim.between, heap.trim.bytes) = (40 * MIB, in_spans, in_spans);
+        Diagnosis::of(&evidence, None).findings
     };
-    assert!(said(false).contains("neither malloc_trim()"));
-    assert!(said(true).contains("malloc_trim() takes"));
+    let said = |in_spans: u64| found(in_spans)[0].evidence.join(" ");
+    assert!(said(0).contains("neither malloc_trim()"));
+    assert!(said(30 * MIB).contains("malloc_trim(0) would take about 30.0 MiB"));
+    assert_eq!(found(30 * MIB).len(), 1);
 }
 
 #[test]
