@@ -231,7 +231,7 @@ LOAM_EXPORT const char* loam_heap_name(loam_heap* heap) LOAM_NOEXCEPT {
 LOAM_EXPORT unsigned loam_heap_flags(loam_heap* heap) LOAM_NOEXCEPT {
   if (is_default(heap)) return 0;
   if (is_private(heap)) return private_heap(heap)->flags();
-  return refuse(LOAM_INVALID_HEAP, 0);
+  return refuse(LOAM_INVALID_HEAP, 0u);
 }
 
 LOAM_EXPORT loam_heap* loam_heap_of(const void* block) LOAM_NOEXCEPT {
@@ -374,7 +374,7 @@ LOAM_EXPORT size_t loam_compact(loam_heap* heap, size_t* released) LOAM_NOEXCEPT
   size_t largest = 0;
   Pages inside;
   if (!is_default(heap)) {
-    if (!is_private(heap)) return refuse(LOAM_INVALID_HEAP, 0);
+    if (!is_private(heap)) return refuse(LOAM_INVALID_HEAP, size_t{0});
     inside = private_heap(heap)->compact(&largest);
   }
   const heap::CompactResult result = is_default(heap) ? heap::compact() : heap::purge_free_pages();
