@@ -135,8 +135,10 @@ void PageHeap::bound_idle(Pages fresh) {
   if (unpaid_ < PurgePolicy::kBatch) return;
   const Pages owed = unpaid_ < kMostPaid ? unpaid_ : kMostPaid;
   unpaid_ = Pages(0);  // also if too few pages go: the next try comes with as many fresh pages
-  // No slab counts as old.
-  if (!age_.empty()) purge_oldest({Pages(0), owed, age_.front()->last_free_ms}, owed.count);
+  // No slab counts as old. The front's time would not do, as the list of ages is only nearly
+  // sorted.
+  constexpr uint32_t kLongAgo = uint32_t{1} << 30;
+  purge_oldest({Pages(0), owed, static_cast<uint32_t>(now_ms_) - kLongAgo}, owed.count);
 }
 
 PageHeap::Purged PageHeap::purge_oldest(const PurgePolicy::Decision& decision, size_t most) {
