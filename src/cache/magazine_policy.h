@@ -33,9 +33,8 @@ inline constexpr unsigned kMaxCapacity = 2048;
 inline constexpr unsigned kOneWayCapacity = 512;
 inline constexpr size_t kOneWayBytes = size_t{32} << 10;
 static_assert(kOneWayBytes / kSmallBlock >= kInitialSlots);
-// The most blocks in one refill: it limits the time for which the bin's lock is held. A refill
-// fills half of a magazine, so this is what a magazine needs that is used one way.
-inline constexpr unsigned kMaxRefill = kOneWayCapacity / 2;
+// The most blocks in one refill: it limits the time for which the bin's lock is held.
+inline constexpr unsigned kMaxRefill = 256;
 // The fewest blocks in a refill (at most the capacity) of a magazine from which its thread only
 // takes, once it has the one_way_capacity() of a small heap. Each refill waits for the thread's
 // writes to the blocks of the one before. Chosen: twice as many save a tenth as much again, and

@@ -32,8 +32,9 @@ constexpr size_t kFixedBytes = magazine_policy::kSmallBlock;
 static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
 // The slots of every other array at the start. Moving a magazine costs a look at all recent frees,
 // some 700 instructions, and a thread that lives for some hundred calls would pay that for every
-// class that it uses. An array that is never filled takes four cache lines instead of one.
-constexpr unsigned kFirstArray = 4 * magazine_policy::kInitialSlots;
+// class that it uses. Chosen: two doublings. An array that is never filled then takes four cache
+// lines instead of one.
+constexpr unsigned kFirstArray = 32;
 // An array that is too short becomes this many times as long, while its magazine doubles. So every
 // other growth stays in place, and an array becomes longer as often as Tuning counts.
 constexpr unsigned kArrayGrowth = 4;

@@ -85,10 +85,13 @@ void sort(Segment* segments, size_t count) {
 }
 
 // A process looks for images that ended processes left behind at its first image, at its end, and
-// whenever it has written this many more images, plus one for each so many images of other
-// processes. A hundred processes that look at a hundred files make some thousand looks a second.
-// Chosen.
+// whenever it has written this many more images, plus one for each few images of other processes. A
+// hundred processes that look at a hundred files make some thousand looks a second. Chosen.
 constexpr unsigned kWritesPerSweep = 4;
+constexpr unsigned kFilesPerWrite = 4;
+// How long the program's end waits for an image that is being written. Chosen: longer than a write
+// takes, except on a disk that stalls; then the next process removes the file.
+constexpr unsigned kMostWaitMs = 100;
 
 void refuse_to_publish(const char* what) {
   ReportLine line;
@@ -135,7 +138,7 @@ void Publisher::run() {
       publisher.write_one();
       if constexpr (os::kShowsCounters) show_counters();
       if (until_sweep-- == 0)
-        until_sweep = kWritesPerSweep + os::remove_dead_files(folder_) / kWritesPerSweep;
+        until_sweep = kWritesPerSweep + os::remove_dead_files(folder_) / kFilesPerWrite;
     }
     publisher.writes_.store(false);
     os::sleep_ms(kPeriodMs);
@@ -188,9 +191,7 @@ void Publisher::write_one() {
 void Publisher::stop() {
   State expected = State::kStarted;
   if (!state_.compare_exchange_strong(expected, State::kFailed)) return;
-  // Waits for an image that is being written, for longer than a write takes. On a disk that stalls
-  // the next process removes the file.
-  for (unsigned waited = 0; writes_.load() && waited < kPeriodMs / 2; ++waited) os::sleep_ms(1);
+  for (unsigned waited = 0; writes_.load() && waited < kMostWaitMs; ++waited) os::sleep_ms(1);
   os::remove_file(folder_, name_);
   static_cast<void>(os::remove_dead_files(folder_));
 }

@@ -14,7 +14,6 @@
 
 #include <atomic>
 
-#include "cache/resizing.h"
 #include "os/mutex.h"
 #include "pages/huge_map.h"
 
@@ -27,15 +26,16 @@ class WalledBlocks {
   /// Most live blocks: each costs the system two mappings, of which a process may have 65,530.
   /// Chosen: half of them.
   static constexpr size_t kMostLive = size_t{1} << 14;
-  /// Most live blocks of a sample: each holds a page, so all of them 4 MiB.
-  static constexpr size_t kMostSampled = kMostLive / 16;
-  /// Most freed blocks that are held. Neighbours join, so they are fewer mappings.
-  static constexpr size_t kMostHeld = kMostLive / 2;
+  /// Most live blocks of a sample: each holds a page. Chosen: 4 MiB.
+  static constexpr size_t kMostSampled = size_t{1} << 10;
+  /// Most freed blocks that are held. Chosen: neighbours join, so they are fewer mappings.
+  static constexpr size_t kMostHeld = size_t{1} << 13;
   /// Most addresses that are held. Chosen: a ten-thousandth of a process's. 16 GiB
   static constexpr size_t kMostHeldBytes = size_t{1} << 34;
-  /// A wall of a large block is at least this long: a wrong index reaches that far. 64 KiB. It is
-  /// also as long as the room into which realloc() lets a block grow by small steps.
+  /// A wall of a large block is as long as an eighth of it, and at least this long: a wrong index
+  /// reaches that far. 64 KiB
   static constexpr size_t kLeastWall = size_t{64} << 10;
+  static constexpr size_t kWallShare = 8;
 
   struct Freed {
     uintptr_t begin;  ///< 0: no block
@@ -57,7 +57,7 @@ class WalledBlocks {
   [[nodiscard]] void* allocate(size_t bytes, size_t canary, size_t alignment, size_t wall,
                                bool right);
   [[nodiscard]] static size_t wall_for(size_t bytes) {
-    return bytes / kSmallStepShare < kLeastWall ? kLeastWall : bytes / kSmallStepShare;
+    return bytes / kWallShare < kLeastWall ? kLeastWall : bytes / kWallShare;
   }
 
   /// Makes the block longer into its wall, or shorter: the pages behind it become inaccessible.
