@@ -357,6 +357,11 @@ int main(void) {
   CHECK(strcmp(loam_status_text(-3), "unknown status") == 0 &&
         strcmp(loam_status_text(99), "unknown status") == 0);
   for (int i = 0; i <= LOAM_CORRUPT; ++i) CHECK(strcmp(loam_status_text(i), "unknown status") != 0);
+  CHECK(strcmp(loam_status_text(LOAM_LIMIT_REACHED), "the heap's maximum is reached") == 0);
+  CHECK(strcmp(loam_status_text(LOAM_BUSY), "another thread holds the heap's lock") == 0);
+  CHECK(strcmp(loam_status_text(LOAM_WRONG_HEAP), "a block of another heap") == 0);
+  CHECK(strcmp(loam_status_text(LOAM_NO_MORE), "the walk is at its end") == 0);
+  CHECK(strstr(loam_status_text(LOAM_CORRUPT), "contradict each other") != NULL);
 
   const unsigned variants[] = {
       0,
