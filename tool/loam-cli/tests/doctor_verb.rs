@@ -152,7 +152,7 @@ fn what_a_trim_frees_on_loam_is_read_from_how_full_its_spans_are() {
     }
 }
 
-/// 1.8 million freed blocks of 64 bytes are in a fast bin, and the doctor follows a million of them.
+/// 1.8 million freed blocks of 64 bytes are in a fast bin, and the doctor follows a part of them.
 #[test]
 fn freed_blocks_beyond_those_that_are_followed_do_not_count_as_live() {
     if !can_read_glibc() {
@@ -235,9 +235,12 @@ fn a_look_at_a_large_program_neither_stops_it_nor_holds_its_address_space() {
     if can_read_glibc() {
         assert!(of("process_vm_readv").len() > 100, "{calls}");
     }
-    if std::fs::metadata("/proc/self/pagemap").is_err()
-        || !of("ioctl").iter().any(|line| line.contains("= -1 ENOTTY"))
-    {
+    // Other calls of ioctl() fail too: standard output is no terminal here.
+    let scans = of("ioctl")
+        .into_iter()
+        .filter(|line| line.contains("PAGEMAP_SCAN") || line.contains("0x66, 0x10,"));
+    let scans: Vec<&str> = scans.collect();
+    if !scans.is_empty() && !scans.iter().any(|line| line.contains("= -1 ")) {
         let opened: Vec<&str> = of("openat")
             .into_iter()
             .filter(|line| line.contains("smaps"))

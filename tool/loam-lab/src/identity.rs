@@ -1,10 +1,9 @@
-//! Identifies a file exactly: by a digest of its bytes and by the linker's build-id.
+//! Identifies a file exactly, by a digest of its bytes.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use object::Object;
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of a file, in hexadecimal.
@@ -19,13 +18,6 @@ pub fn sha256(path: &Path) -> io::Result<String> {
         }
     }
     Ok(hex(&digest.finalize()))
-}
-
-/// The build-id note, in hexadecimal, if the file has one.
-pub fn build_id(path: &Path) -> Option<String> {
-    let cache = object::ReadCache::new(File::open(path).ok()?);
-    let file = object::File::parse(&cache).ok()?;
-    file.build_id().ok().flatten().map(hex)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -43,6 +35,5 @@ mod tests {
         std::fs::write(&path, "abc").unwrap();
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(&path).unwrap(), expected);
-        assert_eq!(build_id(&path), None);
     }
 }

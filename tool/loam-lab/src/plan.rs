@@ -13,6 +13,7 @@ use loam_format::results::{
     VERSION,
 };
 use loam_format::words;
+use loam_process::code::build_id;
 use loam_process::layout::Layout;
 
 use crate::allocators::spec::{self, Picked};
@@ -388,7 +389,7 @@ fn record_of(picked: &Picked) -> Result<AllocatorRecord> {
         measured: true,
         environment: picked.environment.clone(),
         sha256,
-        build_id: allocator.path.as_deref().and_then(identity::build_id),
+        build_id: allocator.path.as_deref().and_then(build_id),
         ..record_of_absent(allocator)
     })
 }

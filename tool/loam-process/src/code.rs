@@ -35,22 +35,50 @@ impl Identity {
     }
 
     fn with<'a>(file: &impl Object<'a>, path: &Path) -> Identity {
-        let build_id = file.build_id().ok().flatten().map(hex);
+        let build_id = build_id_in(file);
         let checksum = match build_id {
             Some(_) => None,
             None => checksum(path).ok(),
         };
         Identity { build_id, checksum }
     }
+}
 
-    /// Whether this is the file of a recorded module; `None` if the recording does not say which file that was.
-    pub fn is_of(&self, module: &Module) -> Option<bool> {
-        match (&module.build_id, &module.checksum) {
-            (Some(_), _) => Some(self.build_id == module.build_id),
-            (None, Some(_)) => Some(self.checksum == module.checksum),
-            (None, None) => None,
-        }
+/// Whether a file is that of a recorded module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Same {
+    /// It is.
+    Yes,
+    /// Another file has its path now.
+    No,
+    /// The recording does not say which file that was.
+    Unsaid,
+}
+
+impl Same {
+    /// Compares the file at the module's path. `None` if it can not be read or is no program. Bytes are read only if the
+    /// recording has their checksum.
+    pub fn of(module: &Module) -> Option<Same> {
+        let path = Path::new(&module.path);
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let file = object::File::parse(&cache).ok()?;
+        let is_same = match (&module.build_id, &module.checksum) {
+            (Some(_), _) => build_id_in(&file) == module.build_id,
+            (None, Some(_)) => Identity::with(&file, path).checksum == module.checksum,
+            (None, None) => return Some(Same::Unsaid),
+        };
+        Some(if is_same { Same::Yes } else { Same::No })
     }
+}
+
+fn build_id_in<'a>(file: &impl Object<'a>) -> Option<String> {
+    file.build_id().ok().flatten().map(hex)
+}
+
+/// The linker's build id of a file, in hexadecimal, if it has one.
+pub fn build_id(path: &Path) -> Option<String> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    build_id_in(&object::File::parse(&cache).ok()?)
 }
 
 fn checksum(path: &Path) -> io::Result<String> {

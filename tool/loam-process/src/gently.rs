@@ -23,25 +23,18 @@ pub struct Looked {
 
 /// Reads the mappings with their figures. Without PAGEMAP_SCAN (before Linux 6.7) they come from `smaps` in any case.
 pub fn read(pid: Pid) -> Result<Looked, ProcessError> {
-    let scanned = mappings::read_names(pid).and_then(|names| scanned(pid, names));
-    match scanned {
-        Ok(Some(mappings)) => Ok(Looked {
-            mappings,
-            is_whole: false,
-        }),
-        Ok(None) => Ok(Looked {
-            mappings: mappings::read_all(pid)?,
-            is_whole: true,
-        }),
-        Err(error) => Err(error),
-    }
+    let scanned = scanned(pid, mappings::read_names(pid)?);
+    let is_whole = scanned.is_none();
+    let mappings = match scanned {
+        Some(mappings) => mappings,
+        None => mappings::read_all(pid)?,
+    };
+    Ok(Looked { mappings, is_whole })
 }
 
 /// None if no mapping is large, or if the kernel does not scan.
-fn scanned(pid: Pid, names: Vec<Mapping>) -> Result<Option<Vec<Mapping>>, ProcessError> {
-    let Ok(pagemap) = Pagemap::open(pid) else {
-        return Ok(None);
-    };
+fn scanned(pid: Pid, names: Vec<Mapping>) -> Option<Vec<Mapping>> {
+    let pagemap = Pagemap::open(pid).ok()?;
     let look = |mapping: &Mapping| {
         let held = pagemap.held(mapping.start, &[mapping.end])?;
         held.first().copied()
@@ -51,71 +44,87 @@ fn scanned(pid: Pid, names: Vec<Mapping>) -> Result<Option<Vec<Mapping>>, Proces
     let scanned: Vec<Option<Held>> = names.iter().map(long).collect();
     let is_large = |held: &Held| held.resident + held.swapped > LARGE;
     if !scanned.iter().flatten().any(is_large) {
-        return Ok(None);
+        return None;
     }
     let with_figures = |(mapping, held): (Mapping, Option<Held>)| {
         // The kernel's own page (`[vsyscall]`) is none of the process's.
         let held = held.or_else(|| look(&mapping)).unwrap_or_default();
-        Mapping {
-            resident: held.resident,
-            anonymous: held.anonymous,
-            huge: held.huge,
-            swapped: held.swapped,
-            ..mapping
-        }
+        mapping.holding(held)
     };
-    let both = names.into_iter().zip(scanned);
-    Ok(Some(both.map(with_figures).collect()))
+    Some(names.into_iter().zip(scanned).map(with_figures).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+
     use super::*;
 
-    /// Memory of this process of which so much was written to.
-    fn touched(bytes: usize) -> Vec<u8> {
-        vec![1; bytes]
+    /// A process that waits, with memory of which so much was written to. Perl is on every Debian machine.
+    struct Quiet(Child);
+
+    impl Quiet {
+        fn start(bytes: usize) -> Quiet {
+            let program = format!("$| = 1; my $x = 'a' x {bytes}; print \"ready\\n\"; sleep 600");
+            let child = Command::new("perl")
+                .args(["-e", &program])
+                .stdout(Stdio::piped())
+                .spawn();
+            let mut child = child.unwrap();
+            let mut line = String::new();
+            let output = child.stdout.as_mut().unwrap();
+            BufReader::new(output).read_line(&mut line).unwrap();
+            assert_eq!(line, "ready\n");
+            Quiet(child)
+        }
+
+        fn pid(&self) -> Pid {
+            self.0.id() as Pid
+        }
+    }
+
+    impl Drop for Quiet {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
     }
 
     #[test]
     fn a_large_mapping_is_scanned_and_has_the_figures_of_smaps() {
-        let pid = std::process::id() as Pid;
-        let small = read(pid).unwrap();
-        assert!(small.is_whole, "nothing is large yet");
-        let memory = touched(80 << 20);
-        let large = read(pid).unwrap();
+        let small = Quiet::start(1 << 10);
+        assert!(read(small.pid()).unwrap().is_whole, "nothing is large");
+        let program = Quiet::start(80 << 20);
+        let large = read(program.pid()).unwrap();
         if large.is_whole {
             eprintln!("skipped: this kernel has no PAGEMAP_SCAN");
             return;
         }
-        let place = memory.as_ptr() as u64 + (40 << 20);
-        let of = |mappings: &[Mapping]| {
-            let found = mappings.iter().find(|mapping| mapping.contains(place));
-            found.unwrap().clone()
+        let all = mappings::read_all(program.pid()).unwrap();
+        let told = |scanned: &Mapping| {
+            let same = all.iter().find(|mapping| mapping.start == scanned.start);
+            same.unwrap().clone()
         };
-        let (scanned, told) = (of(&large.mappings), of(&mappings::read_all(pid).unwrap()));
+        let scanned = large.mappings.iter().max_by_key(|mapping| mapping.resident);
+        let scanned = scanned.unwrap();
+        let same = told(scanned);
         assert!(scanned.resident >= 80 << 20);
-        // Other tests may map memory beside it.
         let near = |a: u64, b: u64| a.abs_diff(b) < 8 << 20;
         assert!(
-            near(scanned.resident, told.resident),
-            "{scanned:?} {told:?}"
+            near(scanned.resident, same.resident),
+            "{scanned:?} {same:?}"
         );
         assert!(
-            near(scanned.anonymous, told.anonymous),
-            "{scanned:?} {told:?}"
+            near(scanned.anonymous, same.anonymous),
+            "{scanned:?} {same:?}"
         );
-        assert!(near(scanned.huge, told.huge), "{scanned:?} {told:?}");
+        assert!(near(scanned.huge, same.huge), "{scanned:?} {same:?}");
         let file = large
             .mappings
             .iter()
             .find(|mapping| mapping.executable && mapping.inode != 0);
-        let file = file.unwrap();
-        let all = mappings::read_all(pid).unwrap();
-        let same = all
-            .iter()
-            .find(|mapping| mapping.start == file.start)
-            .unwrap();
+        let (file, same) = (file.unwrap(), told(file.unwrap()));
         assert!(near(file.resident, same.resident) && file.anonymous == same.anonymous);
     }
 }

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use loam_format::plain::printable;
 
 use crate::apart::{step, Doing};
+use crate::pagemap::Held;
 use crate::process::{Pid, ProcessError};
 use crate::queries::{self, Found, Which};
 
@@ -53,6 +54,17 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    /// The same mapping with what its pages hold.
+    pub fn holding(self, held: Held) -> Mapping {
+        Mapping {
+            resident: held.resident,
+            anonymous: held.anonymous,
+            huge: held.huge,
+            swapped: held.swapped,
+            ..self
+        }
+    }
+
     /// Address space, resident or not.
     pub fn size(&self) -> u64 {
         self.end.saturating_sub(self.start)

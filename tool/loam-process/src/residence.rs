@@ -175,17 +175,14 @@ impl OwnRanges {
         let mut pieces = Vec::with_capacity(edges.len());
         let mut start = mapping.start;
         for (end, held) in edges.into_iter().zip(held) {
-            pieces.push(Mapping {
+            let piece = Mapping {
                 start,
                 end,
-                resident: held.resident,
-                anonymous: held.anonymous,
-                huge: held.huge,
-                swapped: held.swapped,
                 proportional: 0,
                 lazily_freed: 0,
                 ..mapping.clone()
-            });
+            };
+            pieces.push(piece.holding(held));
             start = end;
         }
         // Figures that are known only for the whole mapping go with its largest piece.

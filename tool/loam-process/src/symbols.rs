@@ -9,7 +9,7 @@ use addr2line::{demangle_auto, Loader};
 use loam_format::trace::Module;
 use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
 
-use crate::code::Identity;
+use crate::code::Same;
 
 /// Where a distribution puts separate debug files.
 const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
@@ -84,12 +84,11 @@ impl Symbols {
                     .join(format!("{rest}.debug")),
             );
         }
-        let here = Identity::of(Path::new(&module.path));
-        match here.map(|file| file.is_of(module)) {
-            Some(Some(false)) => self.other.push(module.path.clone()),
-            Some(is_it) => {
+        match Same::of(module) {
+            Some(Same::No) => self.other.push(module.path.clone()),
+            Some(same) => {
                 // An imported recording names files only.
-                if is_it.is_none() {
+                if same == Same::Unsaid {
                     self.unsure.push(module.path.clone());
                 }
                 paths.push(module.path.clone().into());

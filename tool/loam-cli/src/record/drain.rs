@@ -391,11 +391,11 @@ impl Drainer {
                 self.complete(index);
             }
         }
-        let (ready, later) = std::mem::take(&mut self.unnamed)
+        let (ready, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unnamed)
             .into_iter()
             .partition(Gone::is_ready);
         self.unnamed = later;
-        for gone in Vec::into_iter(ready) {
+        for gone in ready {
             self.tell(gone);
         }
     }

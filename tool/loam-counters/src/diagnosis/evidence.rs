@@ -1,7 +1,7 @@
 //! The figures that the rules use, the same for every heap.
 //!
 //! ```text
-//! resident of the heap = live - untouched + cached + between + trimmable + top + the heap's records
+//! resident of the heap = live - untouched + cached + between + kept + top + the heap's records
 //! ```
 
 use loam_format::counters::ids;
@@ -116,7 +116,7 @@ pub struct HeapEvidence {
 impl HeapEvidence {
     /// Whole free pages that are resident and lie in no span.
     pub fn kept(&self) -> u64 {
-        self.trim.bytes - self.trim.between.min(self.trim.bytes)
+        self.trim.bytes.saturating_sub(self.trim.between)
     }
 }
 
@@ -220,6 +220,7 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
     let in_spans = spans::of(snapshot);
     let between = (in_spans.bytes as u64)
         .min(amount(Share::FreeInSpans).saturating_add(amount(Share::Cached)));
+    let bytes = retained.saturating_add(between);
     let calls = (retained / RUN + 1).saturating_add(in_spans.calls as u64);
     HeapEvidence {
         resident: view.residence.part(Place::LoamHeap).resident,
@@ -230,13 +231,8 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
         top: amount(Share::Uncounted),
         records: view.residence.part(Place::LoamMetadata).resident,
         trim: Trim {
-            bytes: retained.saturating_add(between),
-            milliseconds: stall::milliseconds(
-                retained.saturating_add(between),
-                calls,
-                0,
-                in_spans.spans as u64,
-            ),
+            bytes,
+            milliseconds: stall::milliseconds(bytes, calls, 0, in_spans.spans as u64),
             between,
         },
         caches: process.whole(ids::THREADS),

@@ -232,8 +232,8 @@ fn fragmentation(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             format!("live blocks hold {}", show(heap.live - heap.live.min(heap.untouched))),
             if heap.trim.between != 0 {
                 format!(
-                    "malloc_trim(0) would take about {} of them, in pages that are free as a whole",
-                    show(heap.trim.between)
+                    "malloc_trim(0) would take about {} of the free pieces, in pages that are free as a whole",
+                    show(heap.trim.between.min(heap.between))
                 )
             } else {
                 "the free pieces hold no whole page, so neither malloc_trim() nor the system can take them".to_owned()

@@ -75,11 +75,13 @@ fn of_class(class: &ClassFigures, is_alone: bool) -> InSpans {
             slots as f64 - used * (1.0 - returned),
         )
     };
-    let partly = partly.iter().enumerate();
-    let pages: f64 = *full as f64 * idle(slots as f64)
-        + partly
-            .map(|(eighth, spans)| *spans as f64 * idle(used(eighth)))
-            .sum::<f64>();
+    let eighths = partly.iter().enumerate();
+    let pages: f64 = eighths
+        .map(|(eighth, spans)| (*spans, used(eighth)))
+        .chain([(*full, slots as f64)])
+        .filter(|(spans, _)| *spans > 0)
+        .map(|(spans, used)| spans as f64 * idle(used))
+        .sum();
     let gone = class.values.whole(ids::CLASS_UNBACKED_BYTES) as f64;
     let bytes = (pages * PAGE as f64 - gone).max(0.0);
     // Neighbours go in one call: a page, or the pages of a slot, begins a call if those before it do not go.
@@ -95,12 +97,19 @@ fn of_class(class: &ClassFigures, is_alone: bool) -> InSpans {
 
 /// The pages of a span that no used slot touches, on average.
 fn idle_pages(length: u64, slots: u64, pages: u64, free: f64) -> f64 {
+    // Nearly all pages have the same number of slots.
+    let mut last = (0, 1.0);
     let idle = |page: u64| {
         let first = page * PAGE / length;
         let end = (((page + 1) * PAGE - 1) / length + 1).min(slots);
-        (0..end.saturating_sub(first)).fold(1.0, |chance, n| {
-            chance * (free - n as f64).max(0.0) / (slots - n) as f64
-        })
+        let touching = end.saturating_sub(first);
+        if touching != last.0 {
+            let chance = (0..touching).fold(1.0, |chance, n| {
+                chance * (free - n as f64).max(0.0) / (slots - n) as f64
+            });
+            last = (touching, chance);
+        }
+        last.1
     };
     (0..pages).map(idle).sum()
 }
@@ -132,6 +141,11 @@ mod tests {
             ..ClassFigures::default()
         };
         assert_eq!(of_class(&most, true), InSpans::default());
+        let long = ClassFigures {
+            span_pages: MOST_PAGES,
+            ..most
+        };
+        assert!(of_class(&long, true).bytes.is_finite());
     }
 
     #[test]

@@ -122,8 +122,8 @@ impl Layout {
             counter_bytes: if version.minor < 30 { 1 } else { 2 },
             is_mangled: version.minor >= 32,
             cache_mark: match version.minor {
-                ..29 => CacheMark::None,
-                29..34 => CacheMark::Record,
+                ..32 => CacheMark::None,
+                32..34 => CacheMark::Record,
                 34.. => CacheMark::Random,
             },
         })
