@@ -216,7 +216,7 @@ bool RunCache::grow(uint64_t pages) {
   while (room < pages) room *= 2;
   if (room > kMostRoom) room = kMostRoom;
   if (room <= room_) return false;
-  if (!process_room.take(Pages(room - room_).bytes(), page_heap.used_bytes_hint())) return false;
+  if (!process_room.take(Pages(room - room_).bytes(), page_heap.hints().used_bytes())) return false;
   room_ = room;
   return true;
 }

@@ -132,7 +132,7 @@ size_t beyond_due(size_t due_bytes) {
 
 // Uses a recent value of the heap's size.
 size_t share_of_heap(size_t share, size_t least) {
-  const size_t bytes = page_heap.used_bytes_hint() / share;
+  const size_t bytes = page_heap.hints().used_bytes() / share;
   return bytes < least ? least : bytes;
 }
 
@@ -213,7 +213,7 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
     // the upper half of the largest magazine.
     if (first ? !make_way(size_class, due) : !take_room_of_idle(more)) return false;
   }
-  if (shared != 0 && !process_room.take(shared, page_heap.used_bytes_hint())) return false;
+  if (shared != 0 && !process_room.take(shared, page_heap.hints().used_bytes())) return false;
   if (!resize(size_class, capacity)) {
     process_room.give(shared);
     return false;
@@ -385,7 +385,7 @@ void* ThreadCache::allocate_slow(unsigned size_class) {
     return live != nullptr ? live->allocate_slow(size_class) : take_one(size_class);
   }
   note(size_class, Use::kHit);
-  if (LOAM_LIKELY(!page_heap.wants_ticks() && !stays_armed())) {
+  if (LOAM_LIKELY(!page_heap.hints().wants_ticks() && !stays_armed())) {
     disarm(size_class);
     return refill_and_pop(size_class);
   }
@@ -551,7 +551,8 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     if (frees >= kCollectUnearnedFrees || holds_unearned(0)) collect();
   }
   const bool stay_armed =
-      (LOAM_UNLIKELY(page_heap.wants_ticks() || stays_armed()) && attend()) || guard_is_due_;
+      (LOAM_UNLIKELY(page_heap.hints().wants_ticks() || stays_armed()) && attend()) ||
+      guard_is_due_;
   disarm(size_class);
   if (!push(size_class, block) && !put_below(size_class, block))
     make_room_and_push(size_class, block);
@@ -571,7 +572,7 @@ bool ThreadCache::free_run(Span* span) {
 
 void ThreadCache::attend_kept() {
   poll_probes();
-  if (!page_heap.wants_ticks()) return;
+  if (!page_heap.hints().wants_ticks()) return;
   os::ErrnoGuard guard;
   attend();
 }
@@ -587,7 +588,7 @@ void ThreadCache::free_run_slow(Span* span) {
     return live != nullptr ? live->free_run_slow(span) : page_heap.free(span);
   }
   static_cast<void>(runs_.shard());
-  if (page_heap.wants_ticks()) attend();
+  if (page_heap.hints().wants_ticks()) attend();
   runs_.make_room(span);
   if (free_run(span)) return;
   // Where there is no room, the run goes to its shard under the shard's lock. Under the page heap's
@@ -730,7 +731,8 @@ bool ThreadCache::attend() {
     return true;
   }
   const bool is_due = now - last_tick_ms_ >= kTickMs;
-  if (!is_due && !page_heap.is_behind()) return ++slow_in_this_tick_ < kBusy || stays_armed();
+  if (!is_due && !page_heap.hints().is_behind())
+    return ++slow_in_this_tick_ < kBusy || stays_armed();
   last_tick_ms_ = now;
   slow_in_this_tick_ = 0;
   default_small_heap.tick();

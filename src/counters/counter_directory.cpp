@@ -240,29 +240,25 @@ struct CounterFields {
 
   static constexpr CounterField* write_pages(CounterField* next) {
     next = Writer{next, kPageHeap}
-               .lock(__builtin_offsetof(PageHeap, mutex_))
-                   LOAM_FIELD("reserved_blocks", PageHeap, reserved_slabs_) LOAM_FIELD(
-                       "committed_blocks", PageHeap, committed_slabs_) LOAM_FIELD("used_pages",
-                                                                                  PageHeap, used_)
-                       LOAM_FIELD("parked_pages", PageHeap, parked_pages_) LOAM_FIELD(
-                           "dirty_pages", PageHeap, dirty_pages_)
-                           LOAM_FIELD("surplus_pages", PageHeap, surplus_pages_) LOAM_FIELD(
-                               "peak_used_pages", PageHeap, peak_used_)(
-                               "fresh_pages",
-                               __builtin_offsetof(PageHeap, fresh_) +
-                                   __builtin_offsetof(FreshLedger, runs_),
-                               8) LOAM_FIELD("purge_calls", PageHeap, purge_calls_)
-                               LOAM_FIELD("purged_pages", PageHeap, purged_pages_) LOAM_FIELD(
-                                   "purge_ns", PageHeap, purge_ns_)
-                                   LOAM_FIELD("refused_calls", PageHeap, refused_calls_) LOAM_FIELD(
-                                       "large_blocks", PageHeap, large_blocks_)
-                                       LOAM_FIELD("large_pages", PageHeap, large_pages_) LOAM_FIELD(
-                                           "large_requested", PageHeap, large_requested_)
-                                           LOAM_FIELD("large_allocs", PageHeap, large_allocations_)(
-                                               "idle_mapping_pages",
-                                               __builtin_offsetof(PageHeap, idle_) +
-                                                   __builtin_offsetof(IdleMappings, pages_),
-                                               8)
+               .lock(__builtin_offsetof(PageHeap, mutex_)) LOAM_FIELD("reserved_blocks", PageHeap,
+                                                                      space_.reserved_slabs_)
+                   LOAM_FIELD("committed_blocks", PageHeap, space_.committed_slabs_) LOAM_FIELD(
+                       "used_pages", PageHeap, used_) LOAM_FIELD("parked_pages", PageHeap,
+                                                                 parked_pages_)
+                       LOAM_FIELD("dirty_pages", PageHeap, dirty_pages_) LOAM_FIELD(
+                           "surplus_pages", PageHeap,
+                           huge_.pages_) LOAM_FIELD("peak_used_pages", PageHeap, policy_.peak_)
+                           LOAM_FIELD("fresh_pages", PageHeap, fresh_.runs_) LOAM_FIELD(
+                               "purge_calls", PageHeap,
+                               purges_.calls_) LOAM_FIELD("purged_pages", PageHeap, purges_.pages_)
+                               LOAM_FIELD("purge_ns", PageHeap, purges_.ns_) LOAM_FIELD(
+                                   "refused_calls", PageHeap, purges_.refused_)
+                                   LOAM_FIELD("large_blocks", PageHeap, large_.blocks_) LOAM_FIELD(
+                                       "large_pages", PageHeap, large_.pages_)
+                                       LOAM_FIELD("large_requested", PageHeap, large_.requested_)
+                                           LOAM_FIELD("large_allocs", PageHeap, large_.allocations_)
+                                               LOAM_FIELD("idle_mapping_pages", PageHeap,
+                                                          mappings_.idle_.pages_)
                .next;
     next = Writer{next, kRegions} LOAM_FIELD("base", Region, base)
                LOAM_FIELD("extents", Region, extent_count)
@@ -411,7 +407,7 @@ constexpr CounterFields::Directory CounterFields::make() {
                               sizeof(void**), kMagazineCount);
   t[kPageHeap] = table("page_heap", kRecord, &page_heap, sizeof page_heap, 1,
                        lock_of(__builtin_offsetof(PageHeap, mutex_)));
-  t[kRegions] = table("region", kList, &page_heap.regions_, 0, kDirectoryEntries, kNoOffset,
+  t[kRegions] = table("region", kList, &page_heap.space_.regions_, 0, kDirectoryEntries, kNoOffset,
                       __builtin_offsetof(Region, next));
   t[kExtents] = inner_table("extent", kNested, kRegions, __builtin_offsetof(Region, extents),
                             sizeof(Extent), kMaxExtents);
@@ -473,7 +469,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&cache_registry, sizeof cache_registry);
   for (ThreadCache* c : cache_registry.live_) piece(c, sizeof *c);
   piece(&page_heap, sizeof page_heap);
-  for (const Region* r = page_heap.regions_; r != nullptr; r = r->next) {
+  for (const Region* r = page_heap.space_.regions_; r != nullptr; r = r->next) {
     const char* begin = reinterpret_cast<const char*>(r->slabs);  // to the last of the scalars
     piece(begin, static_cast<size_t>(reinterpret_cast<const char*>(r->spans) - begin));
   }

@@ -21,7 +21,7 @@ void BackgroundPurge::run() {
   for (;;) {
     default_small_heap.tick();
     page_heap.tick();
-    os::sleep_ms(page_heap.wants_ticks() ? kBusyMs : kIdleMs);
+    os::sleep_ms(page_heap.hints().wants_ticks() ? kBusyMs : kIdleMs);
   }
 }
 

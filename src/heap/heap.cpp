@@ -393,7 +393,7 @@ LOAM_NOINLINE void free_small(unsigned size_class, void* block) {
   os::ErrnoGuard guard;
   LOAM_UNLIKELY(detours() != 0) ? free_unprobed(size_class, block)
                                 : current_cache->free_slow(size_class, block);
-  background_purge.poke(page_heap.wants_ticks());
+  background_purge.poke(page_heap.hints().wants_ticks());
   publisher.poke();
 }
 

@@ -199,7 +199,7 @@ void apply_options(PlainHeap (*plain)()) {
   if (choice("LOAM_ON_CORRUPTION", {"abort", "report"}, "abort") == 1)
     set_corruption_policy(CorruptionPolicy::kReport);
   if (const int when = choice("LOAM_HUGE_PAGES", {"auto", "on", "off"}); when >= 0)
-    page_heap.use_huge_pages(PageHeap::HugePages(when));
+    page_heap.huge_pages().use(HugeSurplus::When(when));
   if (choice("LOAM_BACKGROUND_PURGE", {"off", "on"}) == 1) background_purge.enable();
   loam_keeps_deep_binding = choice("LOAM_DEEP_BINDING", {"ignore", "keep"}) == 1;
   const bool full_checks = choice("LOAM_CHECK_FREE", {"fast", "full"}, "full") == 1;

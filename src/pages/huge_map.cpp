@@ -20,7 +20,7 @@ void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t 
 // Asks for huge pages of 2 MiB in a mapping, if the user asked for them (LOAM_HUGE_PAGES=on). A
 // refusal needs no action.
 void ask_for_huge_pages(void* block, size_t mapped) {
-  if (LOAM_LIKELY(!page_heap.always_uses_huge_pages()) || mapped < kSlabBytes) return;
+  if (LOAM_LIKELY(!page_heap.huge_pages().is_always()) || mapped < kSlabBytes) return;
   static_cast<void>(os::advise_huge(block, mapped, true));
 }
 

@@ -9,20 +9,9 @@ constinit PageHeap page_heap;
 
 namespace {
 
-// How many page operations pass between two looks at the clock. Chosen: a look costs about 5 ns, an
-// operation 50; more delays the purge of a slow program, whose ticks come from its caches anyway.
-constexpr unsigned kOperationsPerTick = 32;
-
 // A run that no request took for this long joins its neighbours. Chosen: longer than a round of
 // most programs, and far shorter than PurgePolicy::kSoonMs, after which it may be purged.
 constexpr uint64_t kParkedMs = 100;
-
-// The part of the heap's memory that may be surplus when another slab asks for a huge page. So a
-// heap of less than 64 MiB asks for none. Measured against 64 (decision 97): a larger part makes
-// smaller heaps faster, a smaller part limits the memory that a growing heap holds beyond its use.
-constexpr size_t kSurplusShare = 32;
-// The same if the user asked for huge pages: from 16 MiB on. Chosen.
-constexpr size_t kSurplusShareAlways = 8;
 
 }  // namespace
 
@@ -56,20 +45,11 @@ bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignm
   }
 }
 
-// Removes the slab from its region's sets of whole slabs.
-void PageHeap::forget_whole(const Slab* slab) {
-  Region* region = region_of(slab);
-  region->whole.clear(region->number_of(slab));
-  region->whole_backed.clear(region->number_of(slab));
-  --whole_slabs_;
-  if (LOAM_UNLIKELY(region->maps_purged != 0)) note_maps_used(region, region->number_of(slab));
-}
-
 void PageHeap::activate(Slab* slab, Taker taker) {
   if (slab->state == SlabState::kActive) return;
   const unsigned dirty_bin = slab->dirty_bin;
   dirty_[kRunKinds].place(slab, 0);
-  forget_whole(slab);
+  space_.forget_whole(slab);
   slab->state = SlabState::kActive;
   slab->kind = taker.kind;
   slab->shard = taker.shard;
@@ -118,15 +98,35 @@ PageHeap::Place PageHeap::take_in_slab(unsigned count, unsigned alignment, Taker
 }
 
 Slab* PageHeap::take_whole_slab(Taker taker) {
-  if (whole_slabs_ == 0 && !grow(1)) return nullptr;
-  for (Region* region = regions_; region != nullptr; region = region->next) {
-    const unsigned i = region->whole.find_set(0);
-    if (i < kSlabsPerRegion) {
-      activate(&region->slabs[i], taker);
-      return &region->slabs[i];
-    }
+  Slab* const slab = space_.whole_slab(purges_);
+  if (slab != nullptr) activate(slab, taker);
+  return slab;
+}
+
+// Takes a run of more than one slab (address_space_search.cpp).
+PageHeap::Place PageHeap::take_slabs(Pages pages, Pages alignment, Taker taker) {
+  const auto slabs_of = [](Pages p) {
+    return static_cast<unsigned>((p.count + kPagesPerSlab - 1) / kPagesPerSlab);
+  };
+  const uint32_t grain =
+      alignment.count <= kPagesPerSlab ? kPagesPerSlab : static_cast<uint32_t>(alignment.count);
+  release_parked();
+  AddressSpace::Place found = space_.find(pages, grain);
+  if (found.region == nullptr && space_.grow(slabs_of(pages) + slabs_of(alignment) - 1, purges_))
+    found = space_.find(pages, grain);
+  if (found.region == nullptr) return {};
+  use_slabs(&found.region->slabs[found.page.index / kPagesPerSlab], pages.count, taker);
+  return {found.region, found.page, found.fresh == pages};
+}
+
+// Marks `pages` pages used, from the slab's first page on. pre: they are free
+void PageHeap::use_slabs(Slab* slab, size_t pages, Taker taker) {
+  for (; pages != 0; ++slab) {
+    const unsigned here = pages < kPagesPerSlab ? static_cast<unsigned>(pages) : kPagesPerSlab;
+    activate(slab, taker);
+    mark_used(slab, 0, here);
+    pages -= here;
   }
-  fatal("page heap: the count of whole slabs and the regions disagree");
 }
 
 // Commits purged pages again. If the system refuses that even after all kept mappings are released,
@@ -134,11 +134,11 @@ Slab* PageHeap::take_whole_slab(Taker taker) {
 inline bool PageHeap::commit_place(const Place& place, Pages pages) {
   void* const address = place.region->page_address(place.page);
   if (os::commit_again(address, pages.bytes())) return true;
-  ++refused_calls_;
-  if (shed_all_mappings() && os::commit_again(address, pages.bytes())) return true;
+  purges_.refuse();
+  if (mappings_.shed_all(purges_) && os::commit_again(address, pages.bytes())) return true;
   LOAM_CHECK(os::discard(address, pages.bytes()),
              "page heap: the system neither gives memory nor takes it");
-  release_pages(place.region, place.page, pages, kNoneBacked, now_ms_);
+  release_pages(place.region, place.page, pages, kNoneBacked, clock_.now_ms());
   return false;
 }
 
@@ -154,7 +154,8 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
   Place place = find();
   // Kept mappings may hold all the memory that the system allows, so the call tries again without
   // them.
-  if (place.region == nullptr && source == Source::kAny && shed_all_mappings()) place = find();
+  if (place.region == nullptr && source == Source::kAny && mappings_.shed_all(purges_))
+    place = find();
   if (place.region == nullptr) return place;
   place.fresh = static_cast<uint32_t>(fresh_.of_runs() - fresh_before);
   used_ += pages;
@@ -171,7 +172,6 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
 // Returns the used pages. Runs that shards hand out meanwhile are counted at the next look.
 Pages PageHeap::note_peak() {
   const Pages used = really_used();
-  if (used > peak_used_) peak_used_ = used;
   policy_.observe(used);
   return used;
 }
@@ -181,15 +181,11 @@ Pages PageHeap::note_peak() {
 // requests take them last, as if they held nothing. A small heap asks for none, because the surplus
 // of a slab costs too much there.
 void PageHeap::ask_for_huge(Slab* slab) {
-  const HugePages when = huge_pages_when_.load(std::memory_order_relaxed);
-  if (when == HugePages::kNever) return;
-  if (slab->kind != RunKind::kSpan && when != HugePages::kAlways) return;
-  const size_t share = when == HugePages::kAlways ? kSurplusShareAlways : kSurplusShare;
-  if (surplus_pages_.count + kPagesPerSlab > backed().count / share) return;
+  if (!huge_.may_grow(slab->kind, backed())) return;
   if (os::granularity() != kPageBytes || !os::is_reserving()) return;
   if (!os::advise_huge(slab_base(slab), kSlabBytes, true)) return;
   __atomic_store_n(&slab->huge, true, __ATOMIC_RELAXED);
-  surplus_pages_ += Pages(kPagesPerSlab);
+  huge_.add(Pages(kPagesPerSlab));
   note_dirty();
 }
 
@@ -205,9 +201,9 @@ void PageHeap::end_huge(Slab* slab) {
   for (unsigned first = slab->backed.find_clear(0); first < kPagesPerSlab;) {
     const unsigned end = slab->backed.find_set(first);
     const unsigned count = (end < kPagesPerSlab ? end : kPagesPerSlab) - first;
-    surplus_pages_ -= Pages(count);
+    huge_.remove(Pages(count));
     if (os::purge(base + Pages(first).bytes(), Pages(count).bytes())) {
-      purged_pages_ += count;
+      purges_.add(Pages(count));
     } else {
       slab->backed.set_range(first, count);
       refused += count;
@@ -215,18 +211,18 @@ void PageHeap::end_huge(Slab* slab) {
     first = slab->backed.find_clear(first + count);
   }
   if (refused == 0) return;
-  ++refused_calls_;
+  purges_.refuse();
   slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages + refused);
   dirty_pages_ += Pages(refused);
-  if (!is_listed) note_age(slab, false, now_ms_);
+  if (!is_listed) note_age(slab, false, clock_.now_ms());
   refresh_dirty(slab);
 }
 
 // Ends huge pages until at most `surplus` pages are surplus.
 void PageHeap::end_huge_pages(Pages surplus) {
-  for (Region* region = regions_; region != nullptr; region = region->next) {
+  for (Region* region = space_.first_region(); region != nullptr; region = region->next) {
     for (unsigned b = 0; b < kSlabsPerRegion; ++b) {
-      if (surplus_pages_ <= surplus) return;
+      if (huge_.pages() <= surplus) return;
       Slab* const slab = &region->slabs[b];
       if (slab->huge && slab->backed.find_clear(0) < kPagesPerSlab) end_huge(slab);
     }
@@ -237,7 +233,7 @@ unsigned PageHeap::mark_used(Slab* slab, unsigned first, unsigned count) {
   const unsigned held = slab->backed.count_range(first, count);
   if (slab->free_pages == kPagesPerSlab && slab->dirty_pages == 0 && !slab->huge)
     ask_for_huge(slab);
-  if (LOAM_UNLIKELY(slab->huge)) surplus_pages_ -= Pages(count - held);
+  if (LOAM_UNLIKELY(slab->huge)) huge_.remove(Pages(count - held));
   slab->free.clear_range(first, count);
   if (held != count) slab->backed.set_range(first, count);
   slab->free_pages = static_cast<uint16_t>(slab->free_pages - count);
@@ -277,13 +273,10 @@ void PageHeap::mark_free(Slab* slab, unsigned first, unsigned count, uint32_t un
   if (slab->dirty_pages != 0) note_age(slab, is_listed, since_ms);
 
   if (slab->free_pages == kPagesPerSlab) {
-    Region* region = region_of(slab);
     free_index(unsigned(slab->kind)).place(slab, 0);
     dirty_[unsigned(slab->kind)].place(slab, 0);
     slab->state = SlabState::kWhole;
-    region->whole.set(region->number_of(slab));
-    if (slab->dirty_pages != 0) region->whole_backed.set(region->number_of(slab));
-    ++whole_slabs_;
+    space_.note_whole(slab);
     refresh_dirty(slab);
     return;
   }
@@ -321,10 +314,7 @@ void PageHeap::note_age(Slab* slab, bool is_listed, uint64_t since_ms) {
 // Exact except for runs that other threads park at this moment; those threads call this function
 // too. Only a program that keeps less than the floor pays for the sum.
 void PageHeap::note_waiting() {
-  if (waiting_hint_.load(std::memory_order_relaxed) + pages_in_shards().count >
-      PurgePolicy::kFloor.count) {
-    pages_wait_.store(true, std::memory_order_relaxed);
-  }
+  if (hints_.waiting() + pages_in_shards() > PurgePolicy::kFloor) hints_.set_pages_wait(true);
 }
 
 void PageHeap::refresh_dirty(Slab* slab) {
@@ -347,10 +337,7 @@ void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t
 }
 
 void PageHeap::count_operation() {
-  if (++operations_ >= kOperationsPerTick) {
-    operations_ = 0;
-    tick_locked();
-  }
+  if (clock_.ends_count()) tick_locked();
 }
 
 // ---- the public calls -------------------------------------------------------------------------
@@ -372,7 +359,7 @@ PageHeap::Run PageHeap::allocate_large(Pages pages, Pages alignment, size_t requ
     // pointer then finds no run.
     __atomic_store_n(&parked->heap, heap, __ATOMIC_RELEASE);
     publish_large(parked);
-    count_large(parked);
+    large_.add(parked);
     count_operation();
     return {parked};
   }
@@ -382,7 +369,7 @@ PageHeap::Run PageHeap::allocate_large(Pages pages, Pages alignment, size_t requ
   if (place.region == nullptr) return {};
   Span* span = take_record(place.region);
   if (span == nullptr) {
-    release_pages(place.region, place.page, pages, 0, now_ms_);
+    release_pages(place.region, place.page, pages, 0, clock_.now_ms());
     return {};
   }
   span->first_page = place.page.index;
@@ -390,43 +377,28 @@ PageHeap::Run PageHeap::allocate_large(Pages pages, Pages alignment, size_t requ
   span->kind = SpanKind::kLarge;
   span->large.pages = pages.count;
   span->large.requested = requested;
-  count_large(span);
+  large_.add(span);
   publish_large(span);
   count_operation();
   return {span, place.fresh, place.zero};
 }
 
-void PageHeap::count_large(const Span* span) {
-  if (LOAM_UNLIKELY(span->large.requested == kNobodysBlock)) return;
-  ++large_blocks_;
-  ++large_allocations_;
-  large_pages_ += Pages(span->large.pages);
-  large_requested_ += span->large.requested;
-}
-
-void PageHeap::uncount_large(const Span* span) {
-  if (LOAM_UNLIKELY(span->large.requested == kNobodysBlock)) return;
-  --large_blocks_;
-  large_pages_ -= Pages(span->large.pages);
-  large_requested_ -= span->large.requested;
-}
-
 void PageHeap::free(Span* span) {
   Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ms();  // the time stamp of the freed pages
+  clock_.read();  // the time stamp of the freed pages
   if (span->kind == SpanKind::kLarge) {
-    uncount_large(span);
+    large_.remove(span);
     unpublish_large(span);
     span->heap = 0;
     if (span->large.pages <= kPagesPerSlab) {
       {
         Lock its(shards_[shard_of(span)].mutex);
-        park_large(span, now_ms_);
+        park_large(span, clock_.now_ms());
       }
       note_parked();
     } else {
-      growth_.note_free(span_base(span));
-      release_large(span, now_ms_);
+      fresh_.of_long_runs().note_free(span_base(span));
+      release_large(span, clock_.now_ms());
       unmap_ends_if_locked();
       pay_after_long_free();
     }
@@ -542,9 +514,10 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Sl
 
 // Joins runs that have waited for longer than kParkedMs, a bounded number at each look.
 void PageHeap::release_old_parked() {
-  if ((now_ms_ == looked_at_parked_ms_ && !is_behind()) || now_ms_ < kParkedMs) return;
-  looked_at_parked_ms_ = now_ms_;
-  const uint64_t before_ms = now_ms_ - kParkedMs;
+  if ((!clock_.is_due(PageClock::kParked, 1) && !hints_.is_behind()) || clock_.now_ms() < kParkedMs)
+    return;
+  clock_.note(PageClock::kParked);
+  const uint64_t before_ms = clock_.now_ms() - kParkedMs;
   for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
     const bool is_spans = number == ParkedRuns::kSpansRuns;
     for (size_t left = 64 + (is_spans ? parked_pages_.count / 512 : 0); left != 0; --left) {
@@ -566,23 +539,18 @@ void PageHeap::release_old_parked() {
 PageStats PageHeap::stats() {
   Lock lock(mutex_);
   PageStats s{};
-  const Pages idle = idle_.pages();
-  s.reserved_bytes = (reserved_slabs_ << kSlabShift) + idle.bytes();
-  s.committed_bytes = (committed_slabs_ << kSlabShift) + idle.bytes();
+  const Pages idle = mappings_.idle().pages();
+  space_.show(&s);
+  s.reserved_bytes += idle.bytes();
+  s.committed_bytes += idle.bytes();
   s.used = note_peak();
   const Pages in_shards = used_ - s.used;
   s.parked = parked_pages_ + in_shards;
-  s.dirty = dirty_pages_ + surplus_pages_ + s.parked + idle;
-  s.peak_used = peak_used_;
-  s.purge_calls = purge_calls_;
-  s.purged_pages = purged_pages_;
-  s.purge_ns = purge_ns_;
-  s.refused_calls = refused_calls_;
+  s.dirty = dirty_pages_ + huge_.pages() + s.parked + idle;
+  s.peak_used = policy_.peak();
+  purges_.show(&s);
+  large_.show(&s);
   s.fresh_pages = fresh_.of_runs();
-  s.large_blocks = large_blocks_;
-  s.large_pages = large_pages_;
-  s.large_requested = large_requested_;
-  s.large_allocations = large_allocations_;
   unsigned longest = 0;
   for (DirtyIndex& index : dirty_) {
     // The bounds may be too high. They are corrected from the top until one is exact.
@@ -597,16 +565,13 @@ PageStats PageHeap::stats() {
     }
   }
   s.longest_backed_run_bytes = Pages(longest).bytes();
-  for (const Region* region = regions_; region != nullptr; region = region->next) {
-    s.metadata_bytes += metadata_bytes(region);
-  }
   return s;
 }
 
 void PageHeap::count_runs(RunCounts* out) {
   Lock lock(mutex_);
   *out = RunCounts{};
-  for (const Region* region = regions_; region != nullptr; region = region->next) {
+  for (const Region* region = space_.first_region(); region != nullptr; region = region->next) {
     for (uint32_t i = 0; i < region->extent_count; ++i) {
       const Extent& extent = region->extents[i];
       out->uncommitted += extent.committed_slabs < extent.slab_count;
@@ -680,7 +645,7 @@ bool PageHeap::place_is_valid(unsigned number, Pages waiting) {
 bool PageHeap::is_valid() {
   Lock lock(mutex_);
   size_t free_pages = 0, dirty = 0, whole = 0, surplus = 0;
-  for (const Region* region = regions_; region != nullptr; region = region->next) {
+  for (const Region* region = space_.first_region(); region != nullptr; region = region->next) {
     if (!region->free_records.is_valid(region->free_record_bits) ||
         !purged_records_are_valid(region))
       return false;
@@ -708,15 +673,15 @@ bool PageHeap::is_valid() {
   for (unsigned i = 0; i < kPageShards; ++i) {
     Lock its(shards_[i].mutex);
     if (!place_is_valid(1 + i, Pages(shards_[i].parked_pages))) return false;
-    for (Region* region = regions_; region != nullptr; region = region->next) {
+    for (Region* region = space_.first_region(); region != nullptr; region = region->next) {
       uint32_t spares = 0;
       for (uint32_t n = region->spares[i].first; n != 0; n = region->spans[n].first_page) ++spares;
       if (spares != region->spares[i].count) return false;
     }
   }
-  return age_.is_valid() && dirty == dirty_pages_.count && surplus == surplus_pages_.count &&
-         whole == whole_slabs_ &&
-         free_pages + used_.count + parked_pages_.count == committed_slabs_ * kPagesPerSlab;
+  return age_.is_valid() && dirty == dirty_pages_.count && surplus == huge_.pages().count &&
+         whole == space_.whole_slabs() &&
+         free_pages + used_.count + parked_pages_.count == space_.committed_slabs() * kPagesPerSlab;
 }
 
 void PageHeap::lock_all() {

@@ -27,9 +27,14 @@
 
 #include "map/page_map.h"
 #include "os/mutex.h"
+#include "pages/address_space.h"
 #include "pages/filling_slab.h"
 #include "pages/fresh_ledger.h"
-#include "pages/idle_mappings.h"
+#include "pages/huge_surplus.h"
+#include "pages/large_account.h"
+#include "pages/own_mappings.h"
+#include "pages/page_clock.h"
+#include "pages/page_hints.h"
 #include "pages/page_shard.h"
 #include "pages/parked_runs.h"
 #include "pages/purge_policy.h"
@@ -37,19 +42,6 @@
 #include "pages/slab_index.h"
 
 namespace loam {
-
-/// Runs up to this many pages live in regions; larger blocks have a mapping of their own
-/// (huge_map.h). Chosen: 32 MiB; above it a mapping's cost vanishes and mremap() moves it without
-/// copying.
-inline constexpr Pages kMaxRun{8192};
-
-/// The requested size of a large run whose pages are set aside for a heap and count as no block.
-inline constexpr size_t kNobodysBlock = 0;
-
-/// Short runs are searched for when more than this part of the heap is dirty, or more than is worth
-/// keeping. Measured: if any dirty page were enough, as many spans would be short, and a program
-/// that frees in order would find fewer neighbours (decision 56).
-inline constexpr size_t kShortRunsShare = 16;
 
 /// A large block may get a freed run, parked or kept by its thread, that is longer by at most this
 /// part of its request. It gets the run whole, because the piece cut off would serve no request.
@@ -78,43 +70,11 @@ inline constexpr Pages kLongestKept{256};
 inline constexpr Pages kReservedByShard{128};
 inline constexpr Pages kMostReserved{1024};
 
-struct PageStats {
-  size_t reserved_bytes;
-  size_t committed_bytes;  ///< slabs that may be used
-  Pages used;              ///< in runs
-  Pages dirty;             ///< free and backed, parked runs included
-  Pages parked;
-  Pages peak_used;
-  uint64_t purge_calls;
-  uint64_t purged_pages;
-  uint64_t purge_ns;       ///< time spent in purge calls
-  uint64_t refused_calls;  ///< purge or commit calls that the system refused
-  uint64_t fresh_pages;    ///< pages handed out that were not backed
-  size_t large_blocks;     ///< live runs that are one block, of all heaps
-  Pages large_pages;
-  size_t large_requested;  ///< bytes requested in them
-  uint64_t large_allocations;
-  size_t longest_backed_run_bytes;  ///< exact
-  size_t metadata_bytes;
-};
-
 class PageHeap {
  public:
   constexpr PageHeap() = default;
 
-  /// For which memory the heap asks the system to use huge pages (decision 97).
-  enum class HugePages : uint8_t {  // in the order of LOAM_HUGE_PAGES's values
-    kLargeHeaps,  ///< slabs for spans, while at most the 32nd part of the heap is surplus
-    kAlways,      ///< all runs, while at most the 8th part is surplus, and mappings of their own
-    kNever,
-  };
-  void use_huge_pages(HugePages when) { huge_pages_when_.store(when, std::memory_order_relaxed); }
-  /// Whether a block's own mapping asks for huge pages. Where the system's pages are larger than
-  /// ours, it has no huge pages of 2 MiB and is not asked.
-  [[nodiscard]] bool always_uses_huge_pages() const {
-    return huge_pages_when_.load(std::memory_order_relaxed) == HugePages::kAlways &&
-           os::granularity() == kPageBytes;
-  }
+  [[nodiscard]] HugeSurplus& huge_pages() { return huge_; }
   /// Call before purging pages inside of a used span. Otherwise the system (khugepaged) would back
   /// the gaps again. Takes no lock. A refusal needs no action. pre: the span stays used meanwhile
   static void keep_small_pages(const Span* span) {
@@ -253,43 +213,26 @@ class PageHeap {
 
   /// Does mlockall(). Address space that is only reserved is released first, so it is neither
   /// counted nor locked from then on. Sets errno.
-  int lock_all_memory(int flags);
+  int lock_all_memory(int flags) {
+    Lock lock(mutex_);
+    return space_.lock_all_memory(flags);
+  }
 
   /// One step of the purge policy; cheap when there is nothing to do.
   void tick();
   /// Does a step of the policy unless another thread holds the lock. For frequent callers.
   void tick_unless_busy();
 
-  /// True while more memory is backed than is worth keeping. Then call tick() now and then, and the
-  /// tick() of the heap that owns the spans.
-  [[nodiscard]] bool wants_ticks() const {
-    return pages_wait() || spans_wait_.load(std::memory_order_relaxed);
-  }
-  /// True while the heap catches up after a time without calls. Then call tick_unless_busy() at
-  /// once.
-  [[nodiscard]] bool is_behind() const { return is_behind_.load(std::memory_order_relaxed); }
-  /// True while free pages are more than is worth keeping.
-  [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }
-  /// Whether there are enough dirty pages to make a search for short runs of them worth its time.
-  [[nodiscard]] bool short_runs_wait() const {
-    return pages_wait() ||
-           Pages(waiting_hint_.load(std::memory_order_relaxed) * kShortRunsShare).bytes() >
-               used_bytes_hint();
-  }
-  /// Sets whether pages inside of spans may be more than is worth keeping.
-  void note_spans_wait(bool they_do) { spans_wait_.store(they_do, std::memory_order_relaxed); }
-
-  /// Bytes in runs, some operations old: for limits that follow the heap's size.
-  [[nodiscard]] size_t used_bytes_hint() const {
-    return used_hint_.load(std::memory_order_relaxed);
-  }
-
+  [[nodiscard]] PageHints& hints() { return hints_; }
   [[nodiscard]] PageStats stats();
   /// Whether the address lies in what was reserved for spans. Takes the lock.
-  [[nodiscard]] bool reserves(uintptr_t address);
+  [[nodiscard]] bool reserves(uintptr_t address) {
+    Lock lock(mutex_);
+    return space_.reserves(address);
+  }
   /// The number of places at which the last search for a run of more than one slab looked. Takes
   /// no lock; for tests.
-  [[nodiscard]] size_t places_looked_at() const { return places_looked_at_; }
+  [[nodiscard]] size_t places_looked_at() const { return space_.places_looked_at(); }
 
   /// Free runs inside slabs, [k]: of 2^k to 2^(k+1) - 1 pages.
   struct RunCounts {
@@ -335,27 +278,14 @@ class PageHeap {
   void use_slabs(Slab* slab, size_t pages, Taker taker);
   bool search(From from, unsigned index, unsigned count, unsigned alignment, Slab** slab, Fit* fit);
   Slab* take_whole_slab(Taker taker);
-  bool grow(unsigned slabs);
-  bool commit(Region* region, Extent& extent, unsigned slabs);
-  /// Commits `slabs` slabs, the first one at `slab`. False when no uncommitted part of an extent
-  /// begins there, or it is too short.
-  bool commit_at(Region* region, uint32_t slab, unsigned slabs);
   [[nodiscard]] bool extend(const Span* span, Pages more);
-  [[nodiscard]] bool has_free_slabs(Region* region, size_t first, size_t pages);
   [[nodiscard]] bool clear_way(Slab* slab, unsigned first, unsigned count);
-  bool add_extent(unsigned slabs);
-  /// Releases the reserved address space, here and of the metadata, and calls os::stop_reserving().
-  void stop_reserving_locked();
-  /// Calls for_each_idle_map() for all regions, and for_each_idle_directory().
-  void for_each_idle_part(VisitPart visit);
   /// Unmaps the free slabs at the end of each extent that has more than `more_than` of them. For
   /// programs that lock their memory.
   void unmap_ends(size_t more_than);
   void unmap_ends_if_locked();
-  void append_region(Region* region);
   void forget_slab(Slab* slab);
   void release_slabs(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);
-  void forget_whole(const Slab* slab);
   void activate(Slab* slab, Taker taker);
   /// As a mask of unbacked pages: all pages, however many there are.
   static constexpr uint32_t kNoneBacked = ~uint32_t{0};
@@ -423,8 +353,6 @@ class PageHeap {
   [[nodiscard]] Pages pages_in_shards() const;
   [[nodiscard]] Pages really_used() const { return used_ - pages_in_shards(); }
   Pages note_peak();
-  void count_large(const Span* span);
-  void uncount_large(const Span* span);
   Span* unpark_span(Pages pages, bool* none);
   Span* take_filling(unsigned count);
   static constexpr unsigned kNoShard = kPageShards;
@@ -441,7 +369,7 @@ class PageHeap {
   Pages purge_slab(Slab* slab, Pages limit);
   /// The pages that the heap holds, with those of blocks in mappings of their own.
   [[nodiscard]] Pages backed() const {
-    return used_ + parked_pages_ + dirty_pages_ + surplus_pages_ + huge_pages_;
+    return used_ + parked_pages_ + dirty_pages_ + huge_.pages() + mappings_.pages();
   }
   /// `taker` got `fresh` pages that hold nothing yet. As many dirty pages go back, if there are
   /// that many.
@@ -460,14 +388,9 @@ class PageHeap {
   /// Purges what the decision allows, and about `most` pages in all, from the slabs into which the
   /// last free is the longest ago. Passes by huge pages that are neither old nor worth splitting.
   Purged purge_oldest(const PurgePolicy::Decision& decision, size_t most);
-  void shed_mappings(Pages pages);
-  LOAM_NOINLINE void shed_due_mappings();
-  /// Releases all kept mappings; true if there was one.
-  bool shed_all_mappings();
+  void shed_due_mappings() { mappings_.shed_due(fresh_, used_, clock_.now_ms(), purges_); }
   void count_operation();
   void tick_locked();
-  LOAM_NOINLINE size_t purge_records_locked(uint32_t least, size_t most);
-  LOAM_NOINLINE size_t purge_maps(unsigned least);
   [[nodiscard]] bool slab_is_valid(const Slab* slab) const;
   [[nodiscard]] bool place_is_valid(unsigned number, Pages waiting);
 
@@ -498,55 +421,29 @@ class PageHeap {
   DirtyIndex dirty_[kRunKinds + 1];     // the last one holds whole slabs
   FreeIndex free_[kRunKinds];           // the index of spans is last: see free_index()
   Mutex mutex_;
-  std::atomic<bool> pages_wait_{false};
-  std::atomic<bool> is_behind_{false};
-  std::atomic<bool> spans_wait_{false};
-  std::atomic<HugePages> huge_pages_when_{HugePages::kLargeHeaps};
-  std::atomic<size_t> waiting_hint_{
-      0};  // pages that are dirty or parked outside of shards; out of date while ticks are wanted
+  PageHints hints_;
   std::atomic<unsigned> shards_in_use_{
       0};  // the number of shards, from the first on, that a thread had or to which a slab belongs
-  std::atomic<size_t> used_hint_{0};
-  Region* regions_ = nullptr;  // oldest first
-  uint64_t now_ms_ = 0;
-  unsigned operations_ = 0;
-  unsigned whole_slabs_ = 0;
-  size_t places_looked_at_ = 0;
-  unsigned extent_halvings_ = 0;  // of kSlabsPerRegion, when the system refuses
-  size_t reserved_slabs_ = 0;
-  size_t committed_slabs_ = 0;
+  AddressSpace space_;
+  PageClock clock_;
   Pages used_{};
   Pages dirty_pages_{};
-  Pages surplus_pages_{};  // pages that no run took of slabs that asked for a huge page
-  Pages parked_pages_{};   // of spans, also of those that stand
+  HugeSurplus huge_;
+  Pages parked_pages_{};  // of spans, also of those that stand
   StandingSpans standing_spans_;
   FillingSlab filling_;
-  Pages peak_used_{};
-  Pages unpaid_{};  // fresh pages beyond the bound for which no page went back yet
-  uint64_t looked_at_parked_ms_ = 0;
-  uint64_t looked_at_records_ms_ = 0;
-  uint64_t looked_at_surplus_ms_ = 0;
-  uint64_t fresh_at_look_ = 0;  // fresh_.of_runs() at that look
-  uint64_t purge_calls_ = 0;
-  uint64_t purged_pages_ = 0;
-  uint64_t purge_ns_ = 0;
-  uint64_t refused_calls_ = 0;
+  PurgeCounts purges_;
   FreshLedger fresh_;
-  size_t large_blocks_ = 0;
-  Pages large_pages_{};
-  size_t large_requested_ = 0;
-  uint64_t large_allocations_ = 0;
+  LargeAccount large_;
   PurgePolicy policy_;
-  GrowthDebt growth_;
-  Pages huge_pages_{};  // of own mappings, also of those that are kept
-  IdleMappings idle_;
+  OwnMappings mappings_;
   List<Slab, AgeList> age_;
 };
 
 // Called at once and not at the next tick, because a program may free a few large runs and then
 // never call again.
 LOAM_INLINE void PageHeap::note_parked() {
-  if (LOAM_UNLIKELY(!pages_wait())) note_waiting();
+  if (LOAM_UNLIKELY(!hints_.pages_wait())) note_waiting();
 }
 
 LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, unsigned more,
@@ -574,9 +471,8 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
 }
 
 LOAM_INLINE void PageHeap::note_dirty() {
-  if (pages_wait()) return;
-  waiting_hint_.store((dirty_pages_ + surplus_pages_ + parked_pages_).count,
-                      std::memory_order_relaxed);
+  if (hints_.pages_wait()) return;
+  hints_.set_waiting(dirty_pages_ + huge_.pages() + parked_pages_);
   note_waiting();
 }
 

@@ -5,47 +5,41 @@
 
 namespace loam {
 
-namespace {
-
-// The most pages that go back in one tick. Chosen: bounds the pause, to some 6 ms.
-constexpr Pages kShedPerTick{2 * kMaxRun.count};
-
-}  // namespace
-
 IdleMappings::Mapping PageHeap::take_mapping(Pages pages, size_t alignment, bool grows) {
   Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ms();
-  return idle_.take(pages, alignment, now_ms_, grows);
+  clock_.read();
+  return mappings_.idle().take(pages, alignment, clock_.now_ms(), grows);
 }
 
 Pages PageHeap::take_mapping_at(uintptr_t address, Pages most) {
   Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ms();
-  return idle_.take_at(address, most, now_ms_);
+  clock_.read();
+  return mappings_.idle().take_at(address, most, clock_.now_ms());
 }
 
 bool PageHeap::keeps_mappings(Pages wanted) {
   Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ms();
-  return idle_.are_kept(wanted, now_ms_);
+  clock_.read();
+  return mappings_.idle().are_kept(wanted, clock_.now_ms());
 }
 
 void PageHeap::hand_over(Span* run) {
   Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ms();
-  growth_.note_free(span_base(run));
-  huge_pages_ += Pages(run->large.pages);
-  uncount_large(run);
+  clock_.read();
+  fresh_.of_long_runs().note_free(span_base(run));
+  mappings_.add(Pages(run->large.pages));
+  large_.remove(run);
   unpublish_large(run);
   run->heap = 0;
-  release_large(run, now_ms_, kNoneBacked);
+  release_large(run, clock_.now_ms(), kNoneBacked);
   count_operation();
 }
 
 void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
   Lock lock(mutex_);
-  huge_pages_ = huge_pages_ - before.pages + now.pages;
-  if (now.pages <= before.pages) return growth_.note_free(before.address);
+  mappings_.remove(before.pages);
+  mappings_.add(now.pages);
+  if (now.pages <= before.pages) return fresh_.of_long_runs().note_free(before.address);
   const Pages fresh = now.pages - before.pages;
   fresh_.take_mapping(now, fresh);
   note_growth(fresh, now);
@@ -53,52 +47,23 @@ void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
 
 bool PageHeap::keep_mapping(uintptr_t address, Pages pages) {
   Lock lock(mutex_);
-  growth_.note_free(address);
-  now_ms_ = os::now_coarse_ms();
-  if (idle_.empty()) fresh_.forgive();
-  const bool kept = idle_.keep(address, pages, now_ms_);
-  if (!kept) huge_pages_ -= pages;
+  fresh_.of_long_runs().note_free(address);
+  clock_.read();
+  if (mappings_.idle().empty()) fresh_.forgive();
+  const bool kept = mappings_.idle().keep(address, pages, clock_.now_ms());
+  if (!kept) mappings_.remove(pages);
   fresh_.forget(address);
   // The program will write to the fresh pages of the newest block too. For example, that block is
   // the array of a vector that doubles, and this one is its old array.
   if (kept && fresh_.newest_fresh() != Pages(0)) {
     fresh_.limit_newest(untouched_pages(fresh_.newest()));
-    shed_mappings(fresh_.newest_fresh());  // at once, as a mapping that is not kept goes
+    mappings_.shed(fresh_.newest_fresh(), purges_);  // at once, as a mapping that is not kept goes
   }
-  if (!idle_.empty()) {
-    pages_wait_.store(true, std::memory_order_relaxed);
+  if (!mappings_.idle().empty()) {
+    hints_.set_pages_wait(true);
     shed_due_mappings();
   }
   return kept;
-}
-
-void PageHeap::shed_mappings(Pages pages) {
-  const auto grain = Pages::covering(os::granularity());
-  while (pages != Pages(0) && !idle_.empty()) {
-    const Pages most((pages.count + grain.count - 1) / grain.count * grain.count);
-    const IdleMappings::Mapping gone = idle_.shed(most);
-    os::release(reinterpret_cast<void*>(gone.address), gone.pages.bytes());
-    huge_pages_ -= gone.pages;
-    purged_pages_ += gone.pages.count;
-    pages = gone.pages < pages ? pages - gone.pages : Pages(0);
-  }
-}
-
-// Releases the pages that are owed for fresh memory, or those that waited too long, whichever are
-// more.
-void PageHeap::shed_due_mappings() {
-  const Pages for_fresh = fresh_.owed();
-  const Pages due = idle_.due(used_ + huge_pages_ - idle_.pages(), now_ms_);
-  Pages owed = for_fresh > due ? for_fresh : due;
-  if (owed > kShedPerTick) owed = kShedPerTick;
-  shed_mappings(owed);
-  fresh_.pay(owed);  // the ledger still owes the rest
-}
-
-bool PageHeap::shed_all_mappings() {
-  if (idle_.empty()) return false;
-  shed_mappings(idle_.pages());
-  return true;
 }
 
 }  // namespace loam

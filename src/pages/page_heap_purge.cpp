@@ -26,13 +26,6 @@ constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
 // to the longest run leaves about as many behind. Bounds the pause, to some 6 ms.
 constexpr Pages kMostPaid{2 * kMaxRun.count};
 
-// While a heap takes fresh pages, it holds at most its peak use, the half of it,
-// PurgePolicy::kFloor and a batch. Surplus pages of huge pages have a bound of their own. Measured
-// against a quarter and an eighth (decision 108): with a quarter, blocks of all doublings from 16 B
-// to 1 MiB have little more than half of their speed; a larger part leaves bursts of changing sizes
-// larger.
-constexpr size_t kIdleShare = 2;
-
 // A huge page in which pages were freed lately is split only to purge at least this many of its
 // pages. Measured (decision 97): if any page were enough, a heap whose blocks come and go would
 // have no huge pages left.
@@ -69,21 +62,14 @@ Pages PageHeap::purge_slab(Slab* slab, Pages limit) {
     if (begin >= end) return;
     const unsigned most = static_cast<unsigned>(limit.count - done + grain - 1) / grain * grain;
     if (end - begin > most) end = begin + most;
-    ++purge_calls_;
-    const uint64_t began = os::now_ns();  // two clock readings cost a twentieth of the call
-    const bool purged = os::discard(base + Pages(begin).bytes(), Pages(end - begin).bytes());
-    purge_ns_ += os::now_ns() - began;
-    if (!purged) {
-      ++refused_calls_;
-      return;
-    }
+    if (!purges_.discard(base + Pages(begin).bytes(), Pages(end - begin))) return;
     done += dirty.count_range(begin, end - begin);
     slab->backed.clear_range(begin, end - begin);
     purged_to = end;
   });
   slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages - done);
   dirty_pages_ -= Pages(done);
-  purged_pages_ += done;
+  purges_.add(Pages(done));
   refresh_dirty(slab);
   if (slab->dirty_pages == 0) {
     age_.remove(slab);
@@ -100,15 +86,15 @@ Pages PageHeap::purge_slab(Slab* slab, Pages limit) {
 
 void PageHeap::note_growth(Pages fresh, GrowthDebt::Debtor taker) {
   if (fresh == Pages(0)) return;
-  if (!idle_.empty()) shed_due_mappings();
-  growth_.take(backed(), fresh, taker);
-  pay_growth(growth_.owed(backed()));
+  if (!mappings_.idle().empty()) shed_due_mappings();
+  fresh_.of_long_runs().take(backed(), fresh, taker);
+  pay_growth(fresh_.of_long_runs().owed(backed()));
 }
 
 void PageHeap::pay_after_long_free() {
-  if (growth_.owed(backed()) < PurgePolicy::kBatch) return;
-  growth_.note_untouched(untouched_pages(growth_.debtor()));
-  pay_growth(growth_.owed(backed()));
+  if (fresh_.of_long_runs().owed(backed()) < PurgePolicy::kBatch) return;
+  fresh_.of_long_runs().note_untouched(untouched_pages(fresh_.of_long_runs().debtor()));
+  pay_growth(fresh_.of_long_runs().owed(backed()));
 }
 
 // Purges only whole slabs, because long runs leave these, and few calls purge them. Small blocks
@@ -116,29 +102,24 @@ void PageHeap::pay_after_long_free() {
 void PageHeap::pay_growth(Pages owed) {
   if (owed < PurgePolicy::kBatch || dirty_pages_ < PurgePolicy::kBatch) return;
   if (owed > kMostPaid) owed = kMostPaid;
-  for (Region* region = regions_; region != nullptr; region = region->next) {
+  for (Region* region = space_.first_region(); region != nullptr; region = region->next) {
     unsigned b = region->whole_backed.find_set(0);
     for (; b < kSlabsPerRegion && owed != Pages(0); b = region->whole_backed.find_set(b + 1)) {
       const Pages gone = purge_slab(&region->slabs[b], owed);
-      growth_.pay(gone);
+      fresh_.of_long_runs().pay(gone);
       owed = gone < owed ? owed - gone : Pages(0);
     }
   }
 }
 
 void PageHeap::bound_idle(Pages fresh) {
-  const Pages bound = peak_used_ + Pages(peak_used_.count / kIdleShare) + PurgePolicy::kFloor;
-  const Pages held = used_ + parked_pages_ + dirty_pages_;
-  const Pages over = held > bound ? held - bound : Pages(0);
-  unpaid_ += fresh;
-  if (unpaid_ > over) unpaid_ = over;
-  if (unpaid_ < PurgePolicy::kBatch) return;
-  const Pages owed = unpaid_ < kMostPaid ? unpaid_ : kMostPaid;
-  unpaid_ = Pages(0);  // also if too few pages go: the next try comes with as many fresh pages
+  Pages owed = fresh_.beyond_bound(fresh, used_ + parked_pages_ + dirty_pages_, policy_.peak());
+  if (owed == Pages(0)) return;
+  if (owed > kMostPaid) owed = kMostPaid;
   // No slab counts as old. The front's time would not do, as the list of ages is only nearly
   // sorted.
   constexpr uint32_t kLongAgo = uint32_t{1} << 30;
-  purge_oldest({Pages(0), owed, static_cast<uint32_t>(now_ms_) - kLongAgo}, owed.count);
+  purge_oldest({Pages(0), owed, static_cast<uint32_t>(clock_.now_ms()) - kLongAgo}, owed.count);
 }
 
 PageHeap::Purged PageHeap::purge_oldest(const PurgePolicy::Decision& decision, size_t most) {
@@ -168,71 +149,55 @@ PageHeap::Purged PageHeap::purge_oldest(const PurgePolicy::Decision& decision, s
 
 // Surplus pages beyond the number of fresh pages taken since the last look will not be needed soon.
 void PageHeap::shed_surplus() {
-  if (now_ms_ - looked_at_surplus_ms_ < PurgePolicy::kSoonMs) return;
-  looked_at_surplus_ms_ = now_ms_;
-  end_huge_pages(Pages(fresh_.of_runs() - fresh_at_look_));
-  fresh_at_look_ = fresh_.of_runs();
+  if (!clock_.is_due(PageClock::kSurplus, PurgePolicy::kSoonMs)) return;
+  clock_.note(PageClock::kSurplus);
+  end_huge_pages(huge_.needed_soon(fresh_.of_runs()));
 }
 
 void PageHeap::tick_locked() {
-  now_ms_ = os::now_coarse_ms();
-  if (LOAM_UNLIKELY(policy_.ends_silence(now_ms_)))
-    is_behind_.store(true, std::memory_order_relaxed);
+  clock_.read();
+  if (LOAM_UNLIKELY(policy_.ends_silence(clock_.now_ms()))) hints_.set_behind(true);
   const Pages parked_before = parked_pages_;
   release_old_parked();
-  if (LOAM_UNLIKELY(!idle_.empty())) shed_due_mappings();
+  if (LOAM_UNLIKELY(!mappings_.idle().empty())) shed_due_mappings();
   const Pages used = note_peak();
   const Pages elsewhere = dirty_pages_ + parked_pages_;
   const Pages waiting = elsewhere + (used_ - used);
-  const bool may_purge = waiting + surplus_pages_ > PurgePolicy::kFloor;
+  const bool may_purge = waiting + huge_.pages() > PurgePolicy::kFloor;
   // This is a system call, so it is made once in a step of the coarse clock, and only if there are
   // several threads.
   const uint64_t running_ms =
-      may_purge && policy_.is_later(now_ms_) && !os::is_single_threaded() ? os::running_ms() : 0;
-  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used, waiting, running_ms);
-  waiting_hint_.store(elsewhere.count, std::memory_order_relaxed);
-  pages_wait_.store(may_purge || !idle_.empty(), std::memory_order_relaxed);
-  used_hint_.store(used.bytes(), std::memory_order_relaxed);
-  if (may_purge && now_ms_ - looked_at_records_ms_ >= kRecordsMs) {
+      may_purge && policy_.is_later(clock_.now_ms()) && !os::is_single_threaded() ? os::running_ms()
+                                                                                  : 0;
+  const PurgePolicy::Decision decision = policy_.decide(clock_.now_ms(), used, waiting, running_ms);
+  hints_.set_waiting(elsewhere);
+  hints_.set_pages_wait(may_purge || !mappings_.idle().empty());
+  hints_.set_used(used);
+  if (may_purge && clock_.is_due(PageClock::kRecords, kRecordsMs)) {
     // If more is left than one tick may purge, the next tick continues.
     constexpr size_t kMost = Pages(kPagesPerTick).bytes();
-    const bool records_remain = purge_records_locked(kFewRecords, kMost) >= kMost;
-    static_cast<void>(purge_maps(kFewBlocks));
+    const bool records_remain = space_.purge_records(kFewRecords, kMost) >= kMost;
+    static_cast<void>(space_.purge_maps(kFewBlocks));
     const bool pieces_remain =
         metadata.idle_bytes() >= kFewPieces && metadata.purge(kMost) >= kMost;
-    if (!records_remain && !pieces_remain) looked_at_records_ms_ = now_ms_;
+    if (!records_remain && !pieces_remain) clock_.note(PageClock::kRecords);
   }
-  if (LOAM_UNLIKELY(surplus_pages_ != Pages(0))) shed_surplus();
+  if (LOAM_UNLIKELY(huge_.pages() != Pages(0))) shed_surplus();
   const size_t most = kPagesPerTick + decision.idle.count / 64;
   const Purged gone = purge_oldest(decision, most);
   policy_.spend(Pages(gone.young));
   // The heap has caught up with the ticks that a clock would have made: this tick did not reach its
   // bound, and joined no parked run of spans.
-  if (LOAM_UNLIKELY(is_behind()) && gone.all < most && parked_pages_ == parked_before)
-    is_behind_.store(false, std::memory_order_relaxed);
+  if (LOAM_UNLIKELY(hints_.is_behind()) && gone.all < most && parked_pages_ == parked_before)
+    hints_.set_behind(false);
   // This is the last tick for now, and there may be no further call.
-  if (may_purge && dirty_pages_ + surplus_pages_ + parked_pages_ <= PurgePolicy::kFloor)
-    static_cast<void>(purge_maps(kFewBlocks));
-}
-
-size_t PageHeap::purge_maps(unsigned least) {
-  size_t purged = 0;
-  for (Region* region = regions_; region != nullptr; region = region->next)
-    purged += purge_idle_maps(region, least);
-  return purged;
-}
-
-size_t PageHeap::purge_records_locked(uint32_t least, size_t most) {
-  size_t purged = 0;
-  for (Region* region = regions_; region != nullptr && purged < most; region = region->next) {
-    if (region->spans_used > least) purged += purge_free_records(region, most - purged);
-  }
-  return purged;
+  if (may_purge && dirty_pages_ + huge_.pages() + parked_pages_ <= PurgePolicy::kFloor)
+    static_cast<void>(space_.purge_maps(kFewBlocks));
 }
 
 size_t PageHeap::purge_records() {
   Lock lock(mutex_);
-  return purge_records_locked(0, SIZE_MAX) + purge_maps(1);
+  return space_.purge_records(0, SIZE_MAX) + space_.purge_maps(1);
 }
 
 void PageHeap::tick() {
@@ -249,8 +214,8 @@ void PageHeap::tick_unless_busy() {
 Pages PageHeap::purge_all() {
   Lock lock(mutex_);
   release_parked();
-  const uint64_t purged_before = purged_pages_;
-  shed_mappings(idle_.pages());
+  const uint64_t purged_before = purges_.pages();
+  mappings_.shed_all(purges_);
   end_huge_pages(Pages(0));
   // Slabs that keep some dirty pages go behind `last`, so one round meets every slab once.
   Slab* last = age_.back();
@@ -260,9 +225,9 @@ Pages PageHeap::purge_all() {
     purge_slab(slab, Pages(kPagesPerSlab + 1));
   }
   if (!os::is_reserving()) unmap_ends(0);
-  waiting_hint_.store((dirty_pages_ + parked_pages_).count, std::memory_order_relaxed);
-  pages_wait_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
-  return Pages(purged_pages_ - purged_before);
+  hints_.set_waiting(dirty_pages_ + parked_pages_);
+  hints_.set_pages_wait(dirty_pages_ > PurgePolicy::kFloor);
+  return Pages(purges_.pages() - purged_before);
 }
 
 }  // namespace loam

@@ -35,23 +35,6 @@ bool PageHeap::clear_way(Slab* slab, unsigned first, unsigned count) {
   }
 }
 
-// Whether `pages` pages are free, from the first page of the slab `first` on. At the end of the
-// heap's committed memory, more is committed.
-bool PageHeap::has_free_slabs(Region* region, size_t first, size_t pages) {
-  for (size_t b = first; pages != 0; ++b) {
-    if (b == kSlabsPerRegion) return false;
-    const size_t here = pages < kPagesPerSlab ? pages : kPagesPerSlab;
-    Slab& slab = region->slabs[b];
-    if (slab.state == SlabState::kUncommitted) {
-      const auto slabs = static_cast<unsigned>((pages + kPagesPerSlab - 1) / kPagesPerSlab);
-      return commit_at(region, static_cast<uint32_t>(b), slabs);
-    }
-    if (slab.free.find_clear(0) < here) return false;
-    pages -= here;
-  }
-  return true;
-}
-
 // Extends a run to the end of its last slab; and into the slabs behind that one only if the run
 // begins where a slab begins. The reason: every run of no more pages than a slab has must lie in
 // one slab.
@@ -67,7 +50,7 @@ bool PageHeap::extend(const Span* span, Pages more) {
     if (span->first_page % kPagesPerSlab != 0) return false;
     // A move would also do this.
     release_parked();
-    if (!has_free_slabs(region, (end + here) / kPagesPerSlab, left)) return false;
+    if (!space_.has_free(region, (end + here) / kPagesPerSlab, left, purges_)) return false;
   }
   if (here != 0 && !clear_way(last, offset, here)) return false;
   if (os::kChargesCommit &&
@@ -87,16 +70,14 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   const Pages old(span->large.pages);
   const uint64_t fresh_before = fresh_.of_runs();
   if (pages < old) {
-    now_ms_ = os::now_coarse_ms();
-    growth_.note_free(span_base(span));  // the program has written all it wanted to
-    release_pages(region_of(span), PageId(span->first_page) + pages, old - pages, 0, now_ms_);
+    clock_.read();
+    fresh_.of_long_runs().note_free(span_base(span));  // the program has written all it wanted to
+    release_pages(region_of(span), PageId(span->first_page) + pages, old - pages, 0,
+                  clock_.now_ms());
   } else if (pages > old && !extend(span, pages - old)) {
     return false;
   }
-  if (LOAM_LIKELY(requested != kNobodysBlock)) {
-    large_pages_ = large_pages_ + pages - old;
-    large_requested_ = large_requested_ + requested - span->large.requested;
-  }
+  large_.resize(span, pages, requested);
   span->large.pages = pages.count;
   span->large.requested = requested;
   const Pages fresh(fresh_.of_runs() - fresh_before);

@@ -149,7 +149,7 @@ bool PageHeap::is_reserved(const PageShard& shard) const {
 void PageHeap::stock_records(unsigned shard) {
   Lock lock(mutex_);
   Lock its(shards_[shard].mutex);
-  for (Region* region = regions_; region != nullptr; region = region->next) {
+  for (Region* region = space_.first_region(); region != nullptr; region = region->next) {
     while (region->spares[shard].count < kSparesAtOnce) {
       Span* span = take_span_record(region);
       if (span == nullptr) break;
@@ -169,7 +169,7 @@ Span* PageHeap::take_last_record(Region* region) {
 }
 
 void PageHeap::return_spares(unsigned shard) {
-  for (Region* region = regions_; region != nullptr; region = region->next) {
+  for (Region* region = space_.first_region(); region != nullptr; region = region->next) {
     while (region->spares[shard].count > kMostSpares)
       return_span_record(region, take_spare_record(region, shard));
   }

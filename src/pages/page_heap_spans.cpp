@@ -53,7 +53,7 @@ LOAM_INLINE bool PageHeap::may_stand(const Span* span) const {
 LOAM_INLINE void PageHeap::let_stand(Span* span) {
   span->kind = SpanKind::kStanding;
   span->heap = 0;
-  standing_spans_.push(span, now_ms_);
+  standing_spans_.push(span, clock_.now_ms());
 }
 
 // Takes standing spans of the requested length, if there are any. Their records are then as
@@ -82,7 +82,7 @@ LOAM_INLINE Span* PageHeap::take_standing_spans(unsigned most, const SpanShape& 
   standing_spans_.pop_newest(last);
   parked_pages_ -= taken;
   used_ += taken;
-  if (used_ > peak_used_) note_peak();
+  if (used_ > policy_.peak()) note_peak();
   return first;
 }
 
@@ -122,7 +122,7 @@ Span* PageHeap::unpark_span(Pages pages, bool* none) {
     if (fills) filling_.begin(region_of(span), PageId(span->first_page));
   }
   used_ += pages;
-  if (used_ > peak_used_) note_peak();
+  if (used_ > policy_.peak()) note_peak();
   return span;
 }
 
@@ -146,7 +146,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
     if (place.region == nullptr) return {};
     span = take_record(place.region);
     if (span == nullptr) {
-      release_pages(place.region, place.page, pages, 0, now_ms_);
+      release_pages(place.region, place.page, pages, 0, clock_.now_ms());
       return {};
     }
     fresh = place.fresh;
@@ -179,7 +179,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
 void PageHeap::free_spans(Span* last) {
   Span* first = reversed(last);
   Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ms();
+  clock_.read();
   for (Span* next; first != nullptr; first = next) {
     next = List<Span>::next(first);
     free_span(first);
@@ -189,7 +189,7 @@ void PageHeap::free_spans(Span* last) {
 
 void PageHeap::free_pages_of(const Span* span, uint32_t pages) {
   Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ms();
+  clock_.read();
   release_some(span, pages);
   count_operation();
 }
@@ -199,7 +199,8 @@ void PageHeap::release_some(const Span* span, uint32_t pages) {
   for_each_run(pages, [&](unsigned first, unsigned length, uint32_t run) {
     const PageId page(span->first_page + first);
     unpublish_pages(region, page, Pages(length));
-    release_pages(region, page, Pages(length), (span->unbacked_pages & run) >> first, now_ms_);
+    release_pages(region, page, Pages(length), (span->unbacked_pages & run) >> first,
+                  clock_.now_ms());
   });
 }
 
@@ -213,14 +214,14 @@ void PageHeap::free_span(Span* span) {
   if (const uint32_t unbacked = span->unbacked_pages; LOAM_LIKELY(unbacked == 0)) {
     used_ -= pages;
     parked_pages_ += pages;
-    LOAM_LIKELY(may_stand(span)) ? let_stand(span) : park_span(span, now_ms_);
+    LOAM_LIKELY(may_stand(span)) ? let_stand(span) : park_span(span, clock_.now_ms());
     note_dirty();
   } else {
     Region* region = region_of(span);
     const PageId first(span->first_page);
     unpublish_span(region, span, pages);
     return_span_record(region, span);
-    release_pages(region, first, pages, unbacked, now_ms_);
+    release_pages(region, first, pages, unbacked, clock_.now_ms());
   }
 }
 

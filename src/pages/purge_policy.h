@@ -74,8 +74,12 @@ class PurgePolicy {
 
   /// Records use between decisions, so that short peaks count.
   void observe(Pages used) {
+    if (used > peak_) peak_ = used;
     if (used.count > peaks_[slot_]) peaks_[slot_] = used.count;
   }
+
+  /// The highest use so far.
+  [[nodiscard]] Pages peak() const { return peak_; }
 
   /// The peak use of the last kHoldMs.
   [[nodiscard]] Pages recent_peak() const { return peak_of(kSlots); }
@@ -83,6 +87,7 @@ class PurgePolicy {
   [[nodiscard]] Pages latest_peak() const { return peak_of(kSoonMs / kSlotMs); }
 
  private:
+  friend struct CounterFields;
   static constexpr unsigned kSlots = 16;
   static constexpr uint64_t kSlotMs = kHoldMs / kSlots;
   static_assert(kSoonMs % kSlotMs == 0 && kSoonMs < kHoldMs, "peaks are known by slots");
@@ -91,6 +96,7 @@ class PurgePolicy {
   [[nodiscard]] size_t came_back() const;
   void end_slot(size_t used);
 
+  Pages peak_{};
   uint64_t slot_began_ms_ = 0;
   uint64_t last_ms_ = 0;
   uint64_t last_running_ms_ = 0;

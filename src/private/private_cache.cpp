@@ -105,7 +105,7 @@ bool PrivateHeap::grow(HeapCache* cache, unsigned size_class, Way way) {
   if (more != 0 && cache->granted_bytes + more > limit) return false;
   const size_t shared =
       beyond_cache_due(cache->granted_bytes + more) - beyond_cache_due(cache->granted_bytes);
-  if (shared != 0 && !HeapCache::process_room.take(shared, page_heap.used_bytes_hint()))
+  if (shared != 0 && !HeapCache::process_room.take(shared, page_heap.hints().used_bytes()))
     return false;
   CacheSlot* slots = static_cast<CacheSlot*>(metadata.allocate(capacity * sizeof(CacheSlot)));
   if (slots == nullptr) {

@@ -378,7 +378,7 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
     if (LOAM_LIKELY(whole == count)) {
       if (giving.gone != nullptr) pages.free_spans(giving.gone);
       if (LOAM_UNLIKELY(more_empty_ != 0) && idle_.begin_watch(backed_bytes(giving.info.bytes)))
-        pages.note_spans_wait(true);
+        pages.hints().set_spans_wait(true);
       return;
     }
     pointers += whole;
@@ -448,7 +448,7 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
   }
   if (giving.gone != nullptr) giving.pages.free_spans(giving.gone);
   if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes(giving.info.bytes))))
-    giving.pages.note_spans_wait(true);
+    giving.pages.hints().set_spans_wait(true);
 }
 
 size_t Bin::lendable_bytes_hint(unsigned size_class) const {

@@ -37,7 +37,8 @@ LOAM_INLINE unsigned MixedHeap::in_part(MixedPart& part, Act act) {
 
 unsigned MixedHeap::take_from(unsigned home, Refill& refill, From from) {
   if (!serves(refill.size_class)) return 0;
-  const bool makes_some = from == From::kLent || (from == From::kBacked && pages().pages_wait());
+  const bool makes_some =
+      from == From::kLent || (from == From::kBacked && pages().hints().pages_wait());
   if (!makes_some && !used_.load(std::memory_order_relaxed)) return 0;
   if (!makes_some && !may_serve(refill.size_class, home)) return 0;
   MixedPart& part = part_of(home);

@@ -138,13 +138,13 @@ bool MixedPart::convert(PageHeap& heap, Span* span, Pages* lent) {
 
 // Call after ranges became free.
 LOAM_INLINE void MixedPart::note_free(PageHeap& pages) {
-  if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes()))) pages.note_spans_wait(true);
+  if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes()))) pages.hints().set_spans_wait(true);
 }
 
 // Makes a mixed span of a backed run. It tries half of a span's length, then half of that, and so
 // on. Longer runs waste less behind their last block; one page serves every class of mixed spans.
 bool MixedPart::add_backed(PageHeap& pages, unsigned size_class, From from) {
-  if (from != From::kLent && !pages.pages_wait())
+  if (from != From::kLent && !pages.hints().pages_wait())
     return false;  // little is free: not worth a search
   const unsigned least =
       static_cast<unsigned>((kSizeClasses[size_class].bytes + kPageBytes - 1) >> kPageShift);

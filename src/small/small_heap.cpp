@@ -80,7 +80,7 @@ void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned co
   }
   // The slots are counted before another thread can take them.
   const size_t bytes = count * size_t{class_info(size_class).bytes};
-  if (LOAM_LIKELY(stash_room_.take(bytes, pages().used_bytes_hint()))) {
+  if (LOAM_LIKELY(stash_room_.take(bytes, pages().hints().used_bytes()))) {
     bin.remote().count_others(count);
     if (LOAM_LIKELY(bin.stash().put(size_class, pointers, count))) return;
     bin.remote().discount_others(count);
@@ -121,7 +121,7 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
       now_ms - began >= IdleSlots::kPeriodMs &&
       looks_.period_began_ms.compare_exchange_strong(began, now_ms, std::memory_order_relaxed);
   // Cleared before the look, because a bin that begins to wait during the look sets it again.
-  pages().note_spans_wait(false);
+  pages().hints().set_spans_wait(false);
   const unsigned first = looks_.next_to_purge.load(std::memory_order_relaxed);
   bool some_wait = false;
   unsigned looks = kLooksATick;
@@ -148,7 +148,7 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
     });
   }
   if (mixed_.lend_unwanted(period_ends, looks)) some_wait = true;
-  if (some_wait) pages().note_spans_wait(true);
+  if (some_wait) pages().hints().set_spans_wait(true);
 }
 
 // If a class has several bins, slots of the giver's own bin are best returned there. Slots of

@@ -108,7 +108,7 @@ void SmallHeap::take_from(BlockSource source, Refill& refill, bool refused) {
     case BlockSource::kBin:
       return;
     case BlockSource::kShortRuns:
-      if (may_be_partial() && (refused || pages().short_runs_wait()))
+      if (may_be_partial() && (refused || pages().hints().short_runs_wait()))
         take_from_bin(refill, Bin::From::kShortRuns);
       return;
     case BlockSource::kMixedSpans:
@@ -278,7 +278,7 @@ void SmallHeap::take_donated(Refill& refill, bool refused) {
 bool SmallHeap::lend_pages(bool of_all, unsigned home) {
   // The search reads bins that a small program never touched. A heap of one slab has little to
   // lend.
-  if (!may_be_partial() || pages().used_bytes_hint() < kSlabBytes) return false;
+  if (!may_be_partial() || pages().hints().used_bytes() < kSlabBytes) return false;
   if (!is_time(searches_.lends_skipped)) return false;
   const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
     const bool may = Bin::may_lend(c) && (of_all || !MixedHeap::serves(c));

@@ -368,7 +368,7 @@ TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
       overflow(200);
       static_cast<void>(slow_in_turn(kManyClasses, 10));
     }
-    const size_t most = std::max(kThreadBytes, page_heap.used_bytes_hint() / 2);
+    const size_t most = std::max(kThreadBytes, page_heap.hints().used_bytes() / 2);
     EXPECT_LE(current_cache->held_bytes(), most + kFirstSlotsBytes);
   });
 }

@@ -196,7 +196,7 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
       runs.push_back(page_heap.allocate_large(Pages(512), Pages(1), 1, 0).span);
     }
     for (Span* run : runs) page_heap.free(run);
-    ASSERT_TRUE(page_heap.wants_ticks());
+    ASSERT_TRUE(page_heap.hints().wants_ticks());
     fake::advance_ms(100);  // whatever the thread did before, it is not busy now
     void* block = allocate(3);
     release(block);
@@ -209,7 +209,7 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
       ASSERT_TRUE(current_cache->is_valid());
     }
     EXPECT_LE(page_heap.stats().dirty.count, PurgePolicy::kFloor.count);
-    EXPECT_FALSE(page_heap.wants_ticks());
+    EXPECT_FALSE(page_heap.hints().wants_ticks());
     // No magazine is armed any more, so the loop makes no slow call.
     const BinStats before = default_small_heap.stats(3);
     ASSERT_NE(block = current_cache->pop(3), nullptr);
@@ -226,7 +226,7 @@ TEST_F(ThreadCacheTest, AHundredCallsAfterASilenceGiveBackWhatAClockWouldHave) {
       runs.push_back(page_heap.allocate_large(Pages(512), Pages(1), 1, 0).span);
     for (Span* run : runs) page_heap.free(run);
     page_heap.tick();
-    ASSERT_TRUE(page_heap.wants_ticks());
+    ASSERT_TRUE(page_heap.hints().wants_ticks());
     void* block = allocate(3);
     release(block);
     fake::advance_ms(1500);
@@ -293,7 +293,7 @@ TEST_F(ThreadCacheTest, AnArmedMagazineStillHandsOutWhatItHolds) {
     for (void* block : blocks) release(block);
     page_heap.free(run);
     page_heap.tick();
-    ASSERT_TRUE(page_heap.wants_ticks());
+    ASSERT_TRUE(page_heap.hints().wants_ticks());
     fake::advance_ms(100);
     const uint64_t taken = default_small_heap.stats(3).taken;
     // A slow call of another class arms all magazines; this class's content must not be lost.
@@ -310,7 +310,7 @@ TEST_F(ThreadCacheTest, ABusyThreadIsNotSlowedDownByTicks) {
     Span* run = page_heap.allocate_large(Pages(8192), Pages(1), 1, 0).span;
     page_heap.free(run);
     page_heap.tick();
-    ASSERT_TRUE(page_heap.wants_ticks());
+    ASSERT_TRUE(page_heap.hints().wants_ticks());
     void* block = allocate(3);
     release(block);
     // The clock stands still: after a bounded number of slow calls the fast path is fast again.

@@ -174,7 +174,7 @@ TEST_F(MixedSpans, WhatAThreadOnlyFreesGoesHome) {
     for (void* block : handed) heap::free(block);
     const size_t held = current_cache->held_blocks(kMixedClass);
     EXPECT_GT(held, 0u);
-    EXPECT_LE(held, std::max(size_t{64}, (page_heap.used_bytes_hint() >> 10) / 512));
+    EXPECT_LE(held, std::max(size_t{64}, (page_heap.hints().used_bytes() >> 10) / 512));
     for (unsigned c = 1; c < kMixedClass; ++c)
       EXPECT_EQ(current_cache->held_blocks(c), 0u) << "class " << c;
     EXPECT_EQ(default_small_heap.mixed().stats().given - before, handed.size() - held);

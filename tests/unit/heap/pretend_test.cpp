@@ -205,7 +205,7 @@ TEST_F(PretendHeap, WhereAPartGoesBackWhoAskedForHugePagesHasSmallOnes) {
   fake::set_option("LOAM_HUGE_PAGES", "on");
   apply_options(&heap::plain_heap);
   fake::set_option("LOAM_HUGE_PAGES", nullptr);
-  EXPECT_TRUE(page_heap.always_uses_huge_pages());
+  EXPECT_TRUE(page_heap.huge_pages().is_always());
   std::vector<void*> blocks;
   for (size_t bytes = 0; bytes < size_t{64} << 20; bytes += 1024)
     blocks.push_back(heap::allocate(1024));
@@ -224,7 +224,7 @@ TEST_F(PretendHeap, WhereAPartGoesBackWhoAskedForHugePagesHasSmallOnes) {
   }
   EXPECT_GE(told.size(), 24u);
   EXPECT_LE(purged.size(), 8u) << "those of the first 16 MiB, which have none";
-  page_heap.use_huge_pages(PageHeap::HugePages::kLargeHeaps);
+  page_heap.huge_pages().use(HugeSurplus::When::kLargeHeaps);
   for (size_t i = 0; i < blocks.size(); i += 16) heap::free(blocks[i]);
 }
 

@@ -52,5 +52,17 @@ TEST(FreshLedger, TheNewestMappingIsKnownUntilItIsFreed) {
   EXPECT_EQ(ledger.newest_fresh(), Pages(0));
 }
 
+TEST(FreshLedger, IdlePagesPayInBatchesBeyondHalfOfThePeak) {
+  constexpr Pages kPeak{1000}, kBatch = PurgePolicy::kBatch;
+  constexpr Pages kBound = kPeak + Pages(kPeak.count / kIdleShare) + PurgePolicy::kFloor;
+  FreshLedger ledger;
+  EXPECT_EQ(ledger.beyond_bound(Pages(500), kBound, kPeak), Pages(0)) << "the bound is allowed";
+  const Pages above = kBound + kBatch;
+  EXPECT_EQ(ledger.beyond_bound(kBatch - Pages(1), above, kPeak), Pages(0)) << "less than a batch";
+  EXPECT_EQ(ledger.beyond_bound(Pages(1), above, kPeak), kBatch) << "they add up";
+  EXPECT_EQ(ledger.beyond_bound(Pages(1), above, kPeak), Pages(0)) << "each is owed once";
+  EXPECT_EQ(ledger.beyond_bound(Pages(900), above, kPeak), kBatch) << "no more than is beyond it";
+}
+
 }  // namespace
 }  // namespace loam

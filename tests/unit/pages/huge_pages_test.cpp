@@ -24,7 +24,7 @@ class HugePagesTest : public testing::Test {
  protected:
   void SetUp() override {
     fake::reset();
-    model_.heap().use_huge_pages(PageHeap::HugePages::kAlways);
+    model_.heap().huge_pages().use(HugeSurplus::When::kAlways);
   }
 
   PageHeapModel& model() { return model_; }
@@ -138,7 +138,7 @@ TEST_F(HugePagesTest, ABlockOfWhichAPartWasHandedOverKeepsSmallPages) {
 size_t split_in_use(unsigned free) {
   fake::reset();
   PageHeapModel model;
-  model.heap().use_huge_pages(PageHeap::HugePages::kAlways);
+  model.heap().huge_pages().use(HugeSurplus::When::kAlways);
   for (size_t pages = 0; pages != kSmallPages; pages += kPagesPerSlab)
     model.large(kPagesPerSlab, 1, 1);
   std::vector<uintptr_t> churned, freed;
@@ -219,7 +219,7 @@ TEST_F(HugePagesTest, MemoryThatIsTouchedLateIsCountedInTime) {
     LOAM_TRACE_SEED(random);
     fake::reset();
     PageHeapModel model;
-    model.heap().use_huge_pages(PageHeap::HugePages::kAlways);
+    model.heap().huge_pages().use(HugeSurplus::When::kAlways);
     for (int i = 0; i < 1500; ++i) {
       const unsigned what = random.between(0, 99);
       if (what < 35) {
@@ -270,7 +270,7 @@ TEST(HugePages, ALargeBlockDoesNotAskForThem) {
 TEST(HugePages, AProgramMayForbidThem) {
   fake::reset();
   PageHeapModel model;
-  model.heap().use_huge_pages(PageHeap::HugePages::kNever);
+  model.heap().huge_pages().use(HugeSurplus::When::kNever);
   for (int i = 0; i < 80; ++i) model.large(kPagesPerSlab / 2 + 1, 1, 1);
   model.heap().purge_all();
   EXPECT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit))
@@ -282,8 +282,8 @@ TEST(HugePages, LargerPagesHaveNoneOf2MiB) {
   fake::reset();
   fake::set_granularity(65536);
   PageHeap heap;
-  heap.use_huge_pages(PageHeap::HugePages::kAlways);
-  EXPECT_FALSE(heap.always_uses_huge_pages());
+  heap.huge_pages().use(HugeSurplus::When::kAlways);
+  EXPECT_FALSE(heap.huge_pages().is_always());
   fake::reset();
 }
 

@@ -107,7 +107,7 @@ TEST_F(MappingsTest, ForWhatTheLastOneHasNotWrittenToAsManyGo) {
 
 TEST_F(MappingsTest, NobodysGoesInTime) {
   keep_one();
-  EXPECT_TRUE(heap().wants_ticks());
+  EXPECT_TRUE(heap().hints().wants_ticks());
   fake::advance_ms(IdleMappings::kKeptMs);
   heap().tick();
   EXPECT_EQ(fake::reserved_bytes(), kBytes);
@@ -118,7 +118,7 @@ TEST_F(MappingsTest, NobodysGoesInTime) {
   heap().tick();
   EXPECT_EQ(fake::reserved_bytes(), 0u);
   heap().tick();
-  EXPECT_FALSE(heap().wants_ticks());
+  EXPECT_FALSE(heap().hints().wants_ticks());
   EXPECT_FALSE(free(allocate(kLong), kLong)) << "and the habit is forgotten";
 }
 

@@ -27,7 +27,7 @@ class PurgeTest : public testing::Test {
   void pass(uint64_t ms) {
     for (uint64_t t = 0; t < ms; t += kTickMs) {
       fake::advance_ms(kTickMs);
-      if (model.heap().wants_ticks()) model.heap().tick();
+      if (model.heap().hints().wants_ticks()) model.heap().tick();
     }
   }
 
@@ -91,18 +91,18 @@ TEST_F(PurgeTest, AfterASilenceCallsMakeUpForTheTicksThatWereMissed) {
         spans ? model.span(16, 1, 1) : model.large(100, 1, 100 * kPageBytes);
       model.free_all();
       model.heap().tick();
-      EXPECT_FALSE(model.heap().is_behind());
+      EXPECT_FALSE(model.heap().hints().is_behind());
       fake::advance_ms(1500);
       int ticks = 0;
       do {
         model.heap().tick();
         ASSERT_LE(++ticks, 100);
-      } while (model.heap().is_behind());
+      } while (model.heap().hints().is_behind());
       EXPECT_GT(ticks, 1) << "one call would pay for all";
       EXPECT_LE(dirty(), PurgePolicy::kFloor);
       // The clock's next tick has nothing left to do.
       pass(2 * kTickMs);
-      EXPECT_FALSE(model.heap().is_behind());
+      EXPECT_FALSE(model.heap().hints().is_behind());
       model.check();
     }
   }
@@ -204,7 +204,7 @@ TEST_F(PurgeTest, AFewLargeFreesAreEnoughToWantTicks) {
   for (int i = 0; i < 20; ++i) model.large(kMaxRun.count, 1, kMaxRun.bytes());
   pass(1000);
   model.free_all();
-  EXPECT_TRUE(model.heap().wants_ticks()) << "nobody would ever come to purge 640 MiB";
+  EXPECT_TRUE(model.heap().hints().wants_ticks()) << "nobody would ever come to purge 640 MiB";
   pass(10'000);
   EXPECT_LE(dirty(), PurgePolicy::kFloor);
 }
@@ -223,7 +223,7 @@ TEST_F(PurgeTest, ASmallProgramNeverPays) {
   model.free_all();
   pass(10'000);
   EXPECT_EQ(purged(), 0u);
-  EXPECT_FALSE(model.heap().wants_ticks());
+  EXPECT_FALSE(model.heap().hints().wants_ticks());
 }
 
 TEST_F(PurgeTest, RoundsThatComeBackWithinTheHoldKeepAlmostAllTheirMemory) {
@@ -360,7 +360,7 @@ TEST_F(PurgeTest, HoursOfMixedWorkKeepTheInvariantsAndTheBounds) {
         model.free(model.random_run(random));
       }
       fake::advance_ms(random.below(1000));
-      if (model.heap().wants_ticks()) model.heap().tick();
+      if (model.heap().hints().wants_ticks()) model.heap().tick();
     }
     model.check();
     pass(10'000);  // quiet

@@ -373,7 +373,7 @@ class ShardsTest : public ParkedRunsTest {
       part_of_block[s] = large(kPart, s);
       ASSERT_EQ(part_of_block[s]->first_page, most_of_block[s]->first_page + kPagesPerSlab - kPart);
     }
-    ASSERT_FALSE(heap().wants_ticks());
+    ASSERT_FALSE(heap().hints().wants_ticks());
   }
 
   [[nodiscard]] virtual unsigned shards() const { return kPageShards; }
@@ -466,7 +466,7 @@ TEST_F(ShardsTest, WhatWaitsInAllShardsTogetherIsPurgedOnceItPassesTheFloor) {
   constexpr unsigned kMost = PurgePolicy::kFloor.count / kPart;
   static_assert(kMost < kPageShards, "all parts together are more than the floor");
   for (unsigned s = 0; s < kPageShards; ++s) {
-    EXPECT_EQ(heap().wants_ticks(), s > kMost) << s << " parts of " << kPart << " pages";
+    EXPECT_EQ(heap().hints().wants_ticks(), s > kMost) << s << " parts of " << kPart << " pages";
     heap().give_run(part_of_block[s]);
   }
   EXPECT_EQ(stats().parked, Pages(kPart * kPageShards));

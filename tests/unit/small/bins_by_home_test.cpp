@@ -186,7 +186,7 @@ TEST_F(BinsByHome, EmptySpansThatNobodyWantsGoBack) {
   use_bins(c, 2);
   const std::vector<void*> one = take(c, 1, 0);
   give(c, take(c, SmallHeap::kEmptyBytes / 64, 1));
-  EXPECT_TRUE(pages->wants_ticks()) << "nobody would come";
+  EXPECT_TRUE(pages->hints().wants_ticks()) << "nobody would come";
   EXPECT_GT(used_bytes(), SmallHeap::kEmptyBytes / 2);
   for (unsigned ms = 0; ms < 4000; ms += 50) {
     fake::advance_ms(50);

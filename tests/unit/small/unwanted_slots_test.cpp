@@ -78,7 +78,7 @@ TEST_F(UnwantedSlots, TheirPagesGoBackAfterASecondAsByCompact) {
   for (const size_t bytes : {512, 2048, 4096, 5120, 20480, 32768}) {
     const unsigned c = class_for(bytes);
     thin(c, (size_t{4} << 20) / bytes);
-    EXPECT_TRUE(pages->wants_ticks()) << bytes << " bytes: nobody would come";
+    EXPECT_TRUE(pages->hints().wants_ticks()) << bytes << " bytes: nobody would come";
     const size_t unused = unbacked(c);  // at the end of the last span
     EXPECT_LT(unused, kSizeClasses[c].pages);
     pass(900);
@@ -100,9 +100,9 @@ TEST_F(UnwantedSlots, NobodyHasToComeOnceTheyWent) {
   pass(4000);
   pages->purge_all();
   pages->tick();
-  EXPECT_FALSE(pages->wants_ticks());
+  EXPECT_FALSE(pages->hints().wants_ticks());
   thin(class_for(4096), 2000);
-  EXPECT_TRUE(pages->wants_ticks()) << "there is more now";
+  EXPECT_TRUE(pages->hints().wants_ticks()) << "there is more now";
 }
 
 TEST_F(UnwantedSlots, NobodyHasToComeForWhatLiveBlocksHold) {
@@ -114,12 +114,12 @@ TEST_F(UnwantedSlots, NobodyHasToComeForWhatLiveBlocksHold) {
       << "nearly all of it went";
   pages->purge_all();
   pages->tick();
-  EXPECT_FALSE(pages->wants_ticks());
+  EXPECT_FALSE(pages->hints().wants_ticks());
 }
 
 TEST_F(UnwantedSlots, AFewAreNotWorthATick) {
   thin(class_for(4096), 32);
-  EXPECT_FALSE(pages->wants_ticks());
+  EXPECT_FALSE(pages->hints().wants_ticks());
 }
 
 TEST_F(UnwantedSlots, WhatAClassUsesNowAndThenStays) {

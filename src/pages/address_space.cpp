@@ -1,8 +1,8 @@
-// The page heap's address space: extents, commits, and releases when space is scarce.
+#include "pages/address_space.h"
+
 #include "base/check.h"
 #include "map/metadata.h"
 #include "os/charge.h"
-#include "pages/page_heap.h"
 
 namespace loam {
 
@@ -12,18 +12,13 @@ namespace {
 // More means commit charge that overcommit_memory=2 refuses.
 constexpr size_t kMaxCommitSlabs = 32;
 
-// If memory is locked, free slabs at an extent's end stay mapped up to this part of the heap.
-// Chosen: a smaller part would map and fill them again for each long block; with a larger part more
-// memory is locked without use.
-constexpr size_t kIdleEndShare = 8;
-
 // The most extents that are made for one request. Another mapping may take the place of an extent
 // before the request is served. Chosen.
 constexpr unsigned kGrowthAttempts = 4;
 
 }  // namespace
 
-void PageHeap::stop_reserving_locked() {
+void AddressSpace::stop_reserving() {
   if (!os::is_reserving()) return;
   for (Region* region = regions_; region != nullptr; region = region->next) {
     for (uint32_t i = 0; i < region->extent_count; ++i) {
@@ -40,36 +35,14 @@ void PageHeap::stop_reserving_locked() {
   for_each_idle_part(&os::unlock_zeros);
 }
 
-void PageHeap::for_each_idle_part(VisitPart visit) {
+void AddressSpace::for_each_idle_part(VisitPart visit) {
   for (Region* region = regions_; region != nullptr; region = region->next)
     for_each_idle_map(region, visit);
   for_each_idle_directory(regions_, visit);
 }
 
-void PageHeap::unmap_ends(size_t more_than) {
-  for (Region* region = regions_; region != nullptr; region = region->next) {
-    for (uint32_t i = 0; i < region->extent_count; ++i) {
-      Extent& extent = region->extents[i];
-      uint32_t tail = 0;
-      while (tail < extent.committed_slabs &&
-             region->whole.test(extent.first_slab + extent.committed_slabs - 1 - tail))
-        ++tail;
-      if (tail <= more_than) continue;
-      release_slabs(region, extent.first_slab + extent.committed_slabs - tail, tail, 0);
-      extent.committed_slabs -= tail;
-      reserved_slabs_ += tail;  // the extent still has the place
-    }
-  }
-}
-
-// The kernel counts all mapped memory as locked, so a purge does not reduce the count.
-void PageHeap::unmap_ends_if_locked() {
-  if (LOAM_UNLIKELY(!os::is_reserving())) unmap_ends(committed_slabs_ / kIdleEndShare);
-}
-
-int PageHeap::lock_all_memory(int flags) {
-  Lock lock(mutex_);
-  stop_reserving_locked();
+int AddressSpace::lock_all_memory(int flags) {
+  stop_reserving();
   bool done = os::lock_all_memory(flags, os::Locked::kAll);
   if (!done && os::is_single_threaded()) {
     // All mapped memory may exceed the limit. So idle parts are unmapped during the call; there is
@@ -88,14 +61,14 @@ int PageHeap::lock_all_memory(int flags) {
   return done ? 0 : -1;
 }
 
-bool PageHeap::add_extent(unsigned slabs) {
-  unsigned want = kSlabsPerRegion >> extent_halvings_;
+bool AddressSpace::add_extent(unsigned slabs) {
+  unsigned want = kSlabsPerRegion >> halvings_;
   while (want < slabs) want *= 2;
   for (; want >= slabs && want >= 1; want /= 2) {
     const size_t bytes = size_t{want} << kSlabShift;
     void* memory = os::reserve(bytes, bytes);
     if (memory == nullptr && os::is_reserving() && os::locks_new_memory()) {
-      stop_reserving_locked();  // the limit does not allow to lock this much
+      stop_reserving();  // the limit does not allow to lock this much
       memory = os::reserve(bytes, bytes);
     }
     if (memory == nullptr) continue;
@@ -116,15 +89,13 @@ bool PageHeap::add_extent(unsigned slabs) {
     const uint32_t first_slab = static_cast<uint32_t>((address - region->base) >> kSlabShift);
     region->extents[region->extent_count++] = Extent{first_slab, want, 0};
     reserved_slabs_ += want;
-    while (want < kSlabsPerRegion >> extent_halvings_) ++extent_halvings_;
+    while (want < kSlabsPerRegion >> halvings_) ++halvings_;
     return true;
   }
   return false;
 }
 
-void PageHeap::release_slabs(Region* region, uint32_t first, uint32_t committed,
-                             uint32_t reserved) {
-  for (uint32_t b = first; b < first + committed; ++b) forget_slab(&region->slabs[b]);
+void AddressSpace::release(Region* region, uint32_t first, uint32_t committed, uint32_t reserved) {
   const uint32_t mapped = os::is_reserving() ? committed + reserved : committed;
   if (mapped != 0) {
     os::release(reinterpret_cast<char*>(region->base) + (size_t{first} << kSlabShift),
@@ -134,52 +105,14 @@ void PageHeap::release_slabs(Region* region, uint32_t first, uint32_t committed,
   reserved_slabs_ -= committed + reserved;
 }
 
-bool PageHeap::release_idle_extents() {
-  Lock lock(mutex_);
-  release_parked();
-  bool released = shed_all_mappings();
-  for (Region* region = regions_; region != nullptr; region = region->next) {
-    for (uint32_t i = 0; i < region->extent_count;) {
-      Extent& extent = region->extents[i];
-      const uint32_t first = extent.first_slab, committed = extent.committed_slabs;
-      const uint32_t untouched = extent.slab_count - committed;
-      uint32_t head = 0, tail = 0;
-      while (head < committed && region->whole.test(first + head)) ++head;
-      if (head == committed) {
-        release_slabs(region, first, committed, untouched);
-        extent = region->extents[--region->extent_count];
-        released = true;
-        continue;
-      }
-      // The extent has used slabs: only its ends go.
-      while (region->whole.test(first + committed - 1 - tail)) ++tail;
-      if (tail + untouched != 0) release_slabs(region, first + committed - tail, tail, untouched);
-      if (head != 0) release_slabs(region, first, head, 0);
-      released |= head + tail + untouched != 0;
-      extent = Extent{first + head, committed - head - tail, committed - head - tail};
-      ++i;
-    }
-  }
-  return released;
-}
-
-void PageHeap::forget_slab(Slab* slab) {
-  dirty_index(slab).place(slab, 0);
-  if (slab->dirty_pages != 0) age_.remove(slab);
-  if (LOAM_UNLIKELY(slab->huge)) end_huge(slab);
-  dirty_pages_ -= Pages(slab->dirty_pages);
-  forget_whole(slab);
-  *slab = Slab{};
-}
-
-void PageHeap::append_region(Region* region) {
+void AddressSpace::append_region(Region* region) {
   Region** tail = &regions_;
   while (*tail != nullptr) tail = &(*tail)->next;
   *tail = region;
 }
 
 // pre: `slabs` slabs of the extent are reserved and not committed
-bool PageHeap::commit(Region* region, Extent& extent, unsigned slabs) {
+bool AddressSpace::commit(Region* region, Extent& extent, unsigned slabs, PurgeCounts& counts) {
   const uint32_t left = extent.slab_count - extent.committed_slabs;
   size_t step = committed_slabs_ / 8;
   if (step > kMaxCommitSlabs) step = kMaxCommitSlabs;
@@ -193,7 +126,7 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned slabs) {
   // because it would cost a system call at the start of every program.
   if (os::is_reserving() && extent.committed_slabs != 0 && os::is_locked(address - 1) &&
       (os::is_locked(address) || os::locks_new_memory())) {
-    stop_reserving_locked();
+    stop_reserving();
   }
   if (!os::is_reserving()) {
     step = slabs;  // locked memory is backed at once
@@ -201,7 +134,7 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned slabs) {
   }
   os::Committed got = os::commit_more(address, step << kSlabShift);
   if (got != os::Committed::kYes) {
-    ++refused_calls_;
+    counts.refuse();
     if (got == os::Committed::kRefused && step != slabs) {
       step = slabs;
       got = os::commit_more(address, step << kSlabShift);
@@ -228,17 +161,32 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned slabs) {
   return true;
 }
 
-bool PageHeap::commit_at(Region* region, uint32_t slab, unsigned slabs) {
+bool AddressSpace::commit_at(Region* region, uint32_t slab, unsigned slabs, PurgeCounts& counts) {
   for (uint32_t i = 0; i < region->extent_count; ++i) {
     Extent& extent = region->extents[i];
     if (extent.first_slab + extent.committed_slabs != slab) continue;
-    if (extent.slab_count - extent.committed_slabs >= slabs) return commit(region, extent, slabs);
+    if (extent.slab_count - extent.committed_slabs >= slabs)
+      return commit(region, extent, slabs, counts);
   }
   return false;
 }
 
-bool PageHeap::reserves(uintptr_t address) {
-  Lock lock(mutex_);
+bool AddressSpace::has_free(Region* region, size_t first, size_t pages, PurgeCounts& counts) {
+  for (size_t b = first; pages != 0; ++b) {
+    if (b == kSlabsPerRegion) return false;
+    const size_t here = pages < kPagesPerSlab ? pages : kPagesPerSlab;
+    Slab& slab = region->slabs[b];
+    if (slab.state == SlabState::kUncommitted) {
+      const auto slabs = static_cast<unsigned>((pages + kPagesPerSlab - 1) / kPagesPerSlab);
+      return commit_at(region, static_cast<uint32_t>(b), slabs, counts);
+    }
+    if (slab.free.find_clear(0) < here) return false;
+    pages -= here;
+  }
+  return true;
+}
+
+bool AddressSpace::reserves(uintptr_t address) const {
   const Region* region = region_at(address);
   if (region == nullptr) return false;
   const uint32_t slab = static_cast<uint32_t>((address - region->base) / kSlabBytes);
@@ -249,20 +197,52 @@ bool PageHeap::reserves(uintptr_t address) {
   return false;
 }
 
-bool PageHeap::grow(unsigned slabs) {
+bool AddressSpace::grow(unsigned slabs, PurgeCounts& counts) {
   if (slabs > kSlabsPerRegion) return false;
   for (unsigned attempt = 0; attempt < kGrowthAttempts; ++attempt) {
     for (Region* region = regions_; region != nullptr; region = region->next) {
       for (uint32_t i = 0; i < region->extent_count; ++i) {
         Extent& extent = region->extents[i];
         if (extent.slab_count - extent.committed_slabs < slabs) continue;
-        if (commit(region, extent, slabs)) return true;
+        if (commit(region, extent, slabs, counts)) return true;
         if (extent.slab_count != extent.committed_slabs) return false;
       }
     }
     if (!add_extent(slabs)) return false;
   }
   return false;
+}
+
+Slab* AddressSpace::whole_slab(PurgeCounts& counts) {
+  if (whole_slabs_ == 0 && !grow(1, counts)) return nullptr;
+  for (Region* region = regions_; region != nullptr; region = region->next) {
+    const unsigned i = region->whole.find_set(0);
+    if (i < kSlabsPerRegion) return &region->slabs[i];
+  }
+  fatal("page heap: the count of whole slabs and the regions disagree");
+}
+
+void AddressSpace::forget_whole(const Slab* slab) {
+  Region* region = region_of(slab);
+  region->whole.clear(region->number_of(slab));
+  region->whole_backed.clear(region->number_of(slab));
+  --whole_slabs_;
+  if (LOAM_UNLIKELY(region->maps_purged != 0)) note_maps_used(region, region->number_of(slab));
+}
+
+size_t AddressSpace::purge_maps(unsigned least) {
+  size_t purged = 0;
+  for (Region* region = regions_; region != nullptr; region = region->next)
+    purged += purge_idle_maps(region, least);
+  return purged;
+}
+
+size_t AddressSpace::purge_records(uint32_t least, size_t most) {
+  size_t purged = 0;
+  for (Region* region = regions_; region != nullptr && purged < most; region = region->next) {
+    if (region->spans_used > least) purged += purge_free_records(region, most - purged);
+  }
+  return purged;
 }
 
 }  // namespace loam

@@ -1,0 +1,52 @@
+// What everybody may know about the page heap without its lock. Each value may be some operations
+// old, and nothing depends on their order, so all accesses are relaxed.
+#pragma once
+
+#include <atomic>
+
+#include "base/units.h"
+
+namespace loam {
+
+/// Short runs are searched for when more than this part of the heap is dirty, or more than is worth
+/// keeping. Measured: if any dirty page were enough, as many spans would be short, and a program
+/// that frees in order would find fewer neighbours (decision 56).
+inline constexpr size_t kShortRunsShare = 16;
+
+class PageHints {
+ public:
+  /// True while more memory is backed than is worth keeping. Then call PageHeap::tick() now and
+  /// then, and the tick() of the heap that owns the spans.
+  [[nodiscard]] bool wants_ticks() const {
+    return pages_wait() || spans_wait_.load(std::memory_order_relaxed);
+  }
+  /// True while the heap catches up after a time without calls. Then call
+  /// PageHeap::tick_unless_busy() at once.
+  [[nodiscard]] bool is_behind() const { return is_behind_.load(std::memory_order_relaxed); }
+  /// True while free pages are more than is worth keeping.
+  [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }
+  /// Whether there are enough dirty pages to make a search for short runs of them worth its time.
+  [[nodiscard]] bool short_runs_wait() const {
+    return pages_wait() || Pages(waiting().count * kShortRunsShare).bytes() > used_bytes();
+  }
+  /// Bytes in runs: for limits that follow the heap's size.
+  [[nodiscard]] size_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
+  /// Pages that are dirty or parked outside of shards; out of date while ticks are wanted.
+  [[nodiscard]] Pages waiting() const { return Pages(waiting_.load(std::memory_order_relaxed)); }
+
+  /// Sets whether pages inside of spans may be more than is worth keeping.
+  void set_spans_wait(bool they_do) { spans_wait_.store(they_do, std::memory_order_relaxed); }
+  void set_pages_wait(bool they_do) { pages_wait_.store(they_do, std::memory_order_relaxed); }
+  void set_behind(bool it_is) { is_behind_.store(it_is, std::memory_order_relaxed); }
+  void set_waiting(Pages pages) { waiting_.store(pages.count, std::memory_order_relaxed); }
+  void set_used(Pages pages) { used_bytes_.store(pages.bytes(), std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> pages_wait_{false};
+  std::atomic<bool> is_behind_{false};
+  std::atomic<bool> spans_wait_{false};
+  std::atomic<size_t> waiting_{0};
+  std::atomic<size_t> used_bytes_{0};
+};
+
+}  // namespace loam
