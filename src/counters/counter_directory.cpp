@@ -239,27 +239,28 @@ struct CounterFields {
   }
 
   static constexpr CounterField* write_pages(CounterField* next) {
-    next = Writer{next, kPageHeap}
-               .lock(__builtin_offsetof(PageHeap, mutex_)) LOAM_FIELD("reserved_blocks", PageHeap,
-                                                                      space_.reserved_slabs_)
-                   LOAM_FIELD("committed_blocks", PageHeap, space_.committed_slabs_) LOAM_FIELD(
-                       "used_pages", PageHeap, used_) LOAM_FIELD("parked_pages", PageHeap,
-                                                                 parked_pages_)
-                       LOAM_FIELD("dirty_pages", PageHeap, dirty_pages_) LOAM_FIELD(
-                           "surplus_pages", PageHeap,
-                           huge_.pages_) LOAM_FIELD("peak_used_pages", PageHeap, policy_.peak_)
-                           LOAM_FIELD("fresh_pages", PageHeap, fresh_.runs_) LOAM_FIELD(
-                               "purge_calls", PageHeap,
-                               purges_.calls_) LOAM_FIELD("purged_pages", PageHeap, purges_.pages_)
-                               LOAM_FIELD("purge_ns", PageHeap, purges_.ns_) LOAM_FIELD(
-                                   "refused_calls", PageHeap, purges_.refused_)
-                                   LOAM_FIELD("large_blocks", PageHeap, large_.blocks_) LOAM_FIELD(
-                                       "large_pages", PageHeap, large_.pages_)
-                                       LOAM_FIELD("large_requested", PageHeap, large_.requested_)
-                                           LOAM_FIELD("large_allocs", PageHeap, large_.allocations_)
-                                               LOAM_FIELD("idle_mapping_pages", PageHeap,
-                                                          mappings_.idle_.pages_)
-               .next;
+    next =
+        Writer{next, kPageHeap}
+            .lock(__builtin_offsetof(PageHeap, mutex_)) LOAM_FIELD("reserved_blocks", PageHeap,
+                                                                   space_.reserved_slabs_)
+                LOAM_FIELD("committed_blocks", PageHeap, space_.committed_slabs_) LOAM_FIELD(
+                    "used_pages", PageHeap, used_) LOAM_FIELD("parked_pages", PageHeap,
+                                                              parked_pages_)
+                    LOAM_FIELD("dirty_pages", PageHeap, slabs_.dirty_pages_) LOAM_FIELD(
+                        "surplus_pages", PageHeap, slabs_.surplus_.pages_)
+                        LOAM_FIELD("peak_used_pages", PageHeap, policy_.peak_) LOAM_FIELD(
+                            "fresh_pages", PageHeap,
+                            fresh_.runs_) LOAM_FIELD("purge_calls", PageHeap, purges_.calls_)
+                            LOAM_FIELD("purged_pages", PageHeap, purges_.pages_) LOAM_FIELD(
+                                "purge_ns", PageHeap, purges_.ns_)
+                                LOAM_FIELD("refused_calls", PageHeap, purges_.refused_) LOAM_FIELD(
+                                    "large_blocks", PageHeap, large_.blocks_)
+                                    LOAM_FIELD("large_pages", PageHeap, large_.pages_) LOAM_FIELD(
+                                        "large_requested", PageHeap, large_.requested_)
+                                        LOAM_FIELD("large_allocs", PageHeap, large_.allocations_)
+                                            LOAM_FIELD("idle_mapping_pages", PageHeap,
+                                                       mappings_.idle_.pages_)
+            .next;
     next = Writer{next, kRegions} LOAM_FIELD("base", Region, base)
                LOAM_FIELD("extents", Region, extent_count)
                    LOAM_FIELD("spans_used", Region, spans_used)

@@ -17,44 +17,10 @@ constexpr uint64_t kParkedMs = 100;
 
 // ---- taking -----------------------------------------------------------------------------------
 
-bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignment, Slab** slab,
-                      Fit* fit) {
-  // The test also saves a small program from touching the pages of an empty index.
-  if (from == From::kDirty && dirty_pages_ == Pages(0)) return false;
-  // A run of count + alignment - 1 pages surely holds an aligned one; a whole slab always does.
-  unsigned need = count + alignment - 1;
-  if (need > kPagesPerSlab) need = kPagesPerSlab;
-  for (;;) {
-    Slab* candidate =
-        from == From::kDirty ? dirty_[index].smallest(need) : free_index(index).smallest(need);
-    if (candidate == nullptr) return false;
-    if (from == From::kDirty) {
-      *fit = best_fit(dirty_bits(candidate), count, alignment);
-      dirty_[index].place(candidate,
-                          fit->found ? fit->longest_left : longest_run(dirty_bits(candidate)));
-    } else {
-      *fit = best_fit(candidate->free, count, alignment);
-      free_index(index).place(candidate,
-                              fit->found ? fit->longest_left : longest_run(candidate->free));
-    }
-    if (fit->found) {
-      *slab = candidate;
-      return true;
-    }
-    // The bound was too high. It is exact now and below `need`, so the loop makes progress.
-  }
-}
-
 void PageHeap::activate(Slab* slab, Taker taker) {
   if (slab->state == SlabState::kActive) return;
-  const unsigned dirty_bin = slab->dirty_bin;
-  dirty_[kRunKinds].place(slab, 0);
   space_.forget_whole(slab);
-  slab->state = SlabState::kActive;
-  slab->kind = taker.kind;
-  slab->shard = taker.shard;
-  dirty_[unsigned(taker.kind)].place(slab, dirty_bin);
-  free_index(unsigned(taker.kind)).place(slab, kPagesPerSlab);
+  slabs_.activate(slab, taker.kind, taker.shard);
 }
 
 PageHeap::Place PageHeap::take_in_slab(unsigned count, unsigned alignment, Taker taker,
@@ -64,15 +30,15 @@ PageHeap::Place PageHeap::take_in_slab(unsigned count, unsigned alignment, Taker
   Slab* slab = nullptr;
   Fit fit;
   const auto search_backed = [&] {
-    return search(From::kDirty, own, count, alignment, &slab, &fit) ||
-           search(From::kDirty, kRunKinds, count, alignment, &slab, &fit);
+    return slabs_.search(FreeSlabs::From::kDirty, own, count, alignment, &slab, &fit) ||
+           slabs_.search(FreeSlabs::From::kDirty, kRunKinds, count, alignment, &slab, &fit);
   };
   if (search_backed() || search_parked(count, alignment, taker, &slab, &fit)) {
     activate(slab, taker);
   } else if (source == Source::kBacked) {
     return {};
-  } else if (search(From::kFree, own, count, alignment, &slab, &fit) ||
-             search(From::kDirty, other, count, alignment, &slab, &fit)) {
+  } else if (slabs_.search(FreeSlabs::From::kFree, own, count, alignment, &slab, &fit) ||
+             slabs_.search(FreeSlabs::From::kDirty, other, count, alignment, &slab, &fit)) {
     activate(slab, taker);
   } else {
     slab = take_whole_slab(taker);
@@ -81,7 +47,9 @@ PageHeap::Place PageHeap::take_in_slab(unsigned count, unsigned alignment, Taker
       release_parked();
       if (search_backed()) activate(slab, taker);
     }
-    if (slab == nullptr && !search(From::kFree, other, count, alignment, &slab, &fit)) return {};
+    if (slab == nullptr &&
+        !slabs_.search(FreeSlabs::From::kFree, other, count, alignment, &slab, &fit))
+      return {};
     if (!fit.found) fit.first = 0;
   }
   Place place;
@@ -138,7 +106,7 @@ inline bool PageHeap::commit_place(const Place& place, Pages pages) {
   if (mappings_.shed_all(purges_) && os::commit_again(address, pages.bytes())) return true;
   LOAM_CHECK(os::discard(address, pages.bytes()),
              "page heap: the system neither gives memory nor takes it");
-  release_pages(place.region, place.page, pages, kNoneBacked, clock_.now_ms());
+  release_pages(place.region, place.page, pages, FreeSlabs::kNoneBacked, clock_.now_ms());
   return false;
 }
 
@@ -176,149 +144,33 @@ Pages PageHeap::note_peak() {
   return used;
 }
 
-// Asks for a huge page in a slab whose pages are all free and not backed. Then the first touch
-// backs all of them. Pages that no run took are surplus. They stay unbacked in the bitmaps, so
-// requests take them last, as if they held nothing. A small heap asks for none, because the surplus
-// of a slab costs too much there.
-void PageHeap::ask_for_huge(Slab* slab) {
-  if (!huge_.may_grow(slab->kind, backed())) return;
-  if (os::granularity() != kPageBytes || !os::is_reserving()) return;
-  if (!os::advise_huge(slab_base(slab), kSlabBytes, true)) return;
-  __atomic_store_n(&slab->huge, true, __ATOMIC_RELAXED);
-  huge_.add(Pages(kPagesPerSlab));
-  note_dirty();
-}
-
-// Purges the surplus pages of the slab. Call it also before other pages of the slab are purged.
-// Otherwise the system (khugepaged) would back the gaps again, or the next touch would back the
-// whole slab.
-void PageHeap::end_huge(Slab* slab) {
-  char* const base = slab_base(slab);
-  static_cast<void>(os::advise_huge(base, kSlabBytes, false));
-  __atomic_store_n(&slab->huge, false, __ATOMIC_RELAXED);
-  const bool is_listed = slab->dirty_pages != 0;
-  unsigned refused = 0;
-  for (unsigned first = slab->backed.find_clear(0); first < kPagesPerSlab;) {
-    const unsigned end = slab->backed.find_set(first);
-    const unsigned count = (end < kPagesPerSlab ? end : kPagesPerSlab) - first;
-    huge_.remove(Pages(count));
-    if (os::purge(base + Pages(first).bytes(), Pages(count).bytes())) {
-      purges_.add(Pages(count));
-    } else {
-      slab->backed.set_range(first, count);
-      refused += count;
-    }
-    first = slab->backed.find_clear(first + count);
-  }
-  if (refused == 0) return;
-  purges_.refuse();
-  slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages + refused);
-  dirty_pages_ += Pages(refused);
-  if (!is_listed) note_age(slab, false, clock_.now_ms());
-  refresh_dirty(slab);
+unsigned PageHeap::mark_used(Slab* slab, unsigned first, unsigned count) {
+  if (slab->free_pages == kPagesPerSlab && slab->dirty_pages == 0 && !slab->huge &&
+      slabs_.ask_for_huge(slab, backed()))
+    note_dirty();
+  const unsigned held = slabs_.mark_used(slab, first, count);
+  fresh_.take(count - held);
+  return held;
 }
 
 // Ends huge pages until at most `surplus` pages are surplus.
 void PageHeap::end_huge_pages(Pages surplus) {
   for (Region* region = space_.first_region(); region != nullptr; region = region->next) {
     for (unsigned b = 0; b < kSlabsPerRegion; ++b) {
-      if (huge_.pages() <= surplus) return;
+      if (slabs_.surplus().pages() <= surplus) return;
       Slab* const slab = &region->slabs[b];
-      if (slab->huge && slab->backed.find_clear(0) < kPagesPerSlab) end_huge(slab);
+      if (slab->huge && slab->backed.find_clear(0) < kPagesPerSlab)
+        slabs_.end_huge(slab, purges_, clock_.now_ms());
     }
   }
-}
-
-unsigned PageHeap::mark_used(Slab* slab, unsigned first, unsigned count) {
-  const unsigned held = slab->backed.count_range(first, count);
-  if (slab->free_pages == kPagesPerSlab && slab->dirty_pages == 0 && !slab->huge)
-    ask_for_huge(slab);
-  if (LOAM_UNLIKELY(slab->huge)) huge_.remove(Pages(count - held));
-  slab->free.clear_range(first, count);
-  if (held != count) slab->backed.set_range(first, count);
-  slab->free_pages = static_cast<uint16_t>(slab->free_pages - count);
-  slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages - held);
-  dirty_pages_ -= Pages(held);
-  fresh_.take(count - held);
-  if (slab->dirty_pages == 0) {
-    dirty_index(slab).place(slab, 0);
-    if (held != 0) age_.remove(slab);
-  }
-  if (slab->free_pages == 0) free_index(unsigned(slab->kind)).place(slab, 0);
-  return held;
 }
 
 // ---- giving back ------------------------------------------------------------------------------
-
-void PageHeap::mark_free(Slab* slab, unsigned first, unsigned count, uint32_t unbacked_mask,
-                         uint64_t since_ms) {
-  LOAM_ASSERT(dirty_bits(slab).copy().count_range(first, count) == 0);
-  if (LOAM_UNLIKELY(slab->huge) && unbacked_mask != 0) end_huge(slab);  // pages of it went
-  slab->free.set_range(first, count);
-  const bool is_listed = slab->dirty_pages != 0;
-  unsigned dirty = count;
-  if (LOAM_UNLIKELY(unbacked_mask == kNoneBacked)) {
-    slab->backed.clear_range(first, count);
-    dirty = 0;
-  } else {
-    for (uint32_t mask = unbacked_mask; mask != 0; mask &= mask - 1) {
-      slab->backed.clear(first + lowest_bit(mask));
-      --dirty;
-    }
-  }
-  slab->free_pages = static_cast<uint16_t>(slab->free_pages + count);
-  slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages + dirty);
-  dirty_pages_ += Pages(dirty);
-  note_dirty();
-  if (slab->dirty_pages != 0) note_age(slab, is_listed, since_ms);
-
-  if (slab->free_pages == kPagesPerSlab) {
-    free_index(unsigned(slab->kind)).place(slab, 0);
-    dirty_[unsigned(slab->kind)].place(slab, 0);
-    slab->state = SlabState::kWhole;
-    space_.note_whole(slab);
-    refresh_dirty(slab);
-    return;
-  }
-  const unsigned free_run = run_around(slab->free, first, count);
-  if (free_run > slab->free_bin) free_index(unsigned(slab->kind)).place(slab, free_run);
-  if (unbacked_mask != 0) {
-    refresh_dirty(slab);
-  } else {
-    const unsigned dirty_run = run_around(dirty_bits(slab), first, count);
-    if (dirty_run > slab->dirty_bin) dirty_[unsigned(slab->kind)].place(slab, dirty_run);
-  }
-}
-
-// Puts the slab in the list of ages with a free at `since_ms`, which may be in the past: parked
-// runs return to their slabs late.
-void PageHeap::note_age(Slab* slab, bool is_listed, uint64_t since_ms) {
-  const uint32_t since = static_cast<uint32_t>(since_ms);
-  if (is_listed) {
-    // The latest free counts.
-    if (static_cast<int32_t>(since - slab->last_free_ms) <= 0) return;
-    slab->last_free_ms = since;
-    if (age_.back() == slab) return;
-    age_.remove(slab);
-  }
-  slab->last_free_ms = since;
-  // The search is bounded, because a nearly sorted list is good enough for the purge.
-  Slab* after = age_.back();
-  for (int steps = 0; steps < 16 && after != nullptr; ++steps) {
-    if (static_cast<int32_t>(after->last_free_ms - since) <= 0) break;
-    after = List<Slab, AgeList>::previous(after);
-  }
-  age_.insert_after(after, slab);
-}
 
 // Exact except for runs that other threads park at this moment; those threads call this function
 // too. Only a program that keeps less than the floor pays for the sum.
 void PageHeap::note_waiting() {
   if (hints_.waiting() + pages_in_shards() > PurgePolicy::kFloor) hints_.set_pages_wait(true);
-}
-
-void PageHeap::refresh_dirty(Slab* slab) {
-  dirty_index(slab).place(slab, longest_run(dirty_bits(slab)));
 }
 
 void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask,
@@ -330,7 +182,12 @@ void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t
     const unsigned offset = page % kPagesPerSlab;
     const unsigned here =
         left < kPagesPerSlab - offset ? static_cast<unsigned>(left) : kPagesPerSlab - offset;
-    mark_free(&region->slabs[page / kPagesPerSlab], offset, here, unbacked_mask, since_ms);
+    Slab* const slab = &region->slabs[page / kPagesPerSlab];
+    // Pages of a huge page went.
+    if (LOAM_UNLIKELY(slab->huge) && unbacked_mask != 0)
+      slabs_.end_huge(slab, purges_, clock_.now_ms());
+    if (slabs_.mark_free(slab, offset, here, unbacked_mask, since_ms)) space_.note_whole(slab);
+    note_dirty();
     page += here;
     left -= here;
   }
@@ -502,8 +359,8 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Sl
         if (span == nullptr) break;
         release_parked(span);
       }
-      if (search(From::kDirty, unsigned(kind), count, alignment, slab, fit) ||
-          search(From::kDirty, kRunKinds, count, alignment, slab, fit)) {
+      if (slabs_.search(FreeSlabs::From::kDirty, unsigned(kind), count, alignment, slab, fit) ||
+          slabs_.search(FreeSlabs::From::kDirty, kRunKinds, count, alignment, slab, fit)) {
         return true;
       }
     }
@@ -546,25 +403,12 @@ PageStats PageHeap::stats() {
   s.used = note_peak();
   const Pages in_shards = used_ - s.used;
   s.parked = parked_pages_ + in_shards;
-  s.dirty = dirty_pages_ + huge_.pages() + s.parked + idle;
+  s.dirty = slabs_.dirty() + slabs_.surplus().pages() + s.parked + idle;
   s.peak_used = policy_.peak();
   purges_.show(&s);
   large_.show(&s);
   s.fresh_pages = fresh_.of_runs();
-  unsigned longest = 0;
-  for (DirtyIndex& index : dirty_) {
-    // The bounds may be too high. They are corrected from the top until one is exact.
-    while (index.longest() > longest) {
-      Slab* slab = index.smallest(index.longest());
-      const unsigned exact = longest_run(dirty_bits(slab));
-      if (exact == slab->dirty_bin) {
-        longest = exact;
-      } else {
-        index.place(slab, exact);
-      }
-    }
-  }
-  s.longest_backed_run_bytes = Pages(longest).bytes();
+  s.longest_backed_run_bytes = Pages(slabs_.longest_backed_run()).bytes();
   return s;
 }
 
@@ -601,14 +445,6 @@ bool stands_whole(const Span* span) {
 }
 
 }  // namespace
-
-bool PageHeap::slab_is_valid(const Slab* slab) const {
-  const Both<kPagesPerSlab> dirty = dirty_bits(slab);
-  if (slab->free.count() != slab->free_pages || dirty.count() != slab->dirty_pages) return false;
-  if ((slab->state == SlabState::kWhole) != (slab->free_pages == kPagesPerSlab)) return false;
-  if (longest_run(dirty) > slab->dirty_bin) return false;
-  return slab->state != SlabState::kActive || longest_run(slab->free) <= slab->free_bin;
-}
 
 // Whether the runs that wait at a place are as they should be, and have so many pages. pre: the
 // place's lock is held
@@ -653,7 +489,7 @@ bool PageHeap::is_valid() {
     for (unsigned i = 0; i < kSlabsPerRegion; ++i) {
       const Slab* slab = &region->slabs[i];
       if (slab->state == SlabState::kUncommitted) continue;
-      if (!slab_is_valid(slab)) return false;
+      if (!FreeSlabs::is_valid(slab)) return false;
       free_pages += slab->free_pages;
       dirty += slab->dirty_pages;
       if (slab->huge) surplus += kPagesPerSlab - slab->backed.count();
@@ -663,12 +499,7 @@ bool PageHeap::is_valid() {
       whole += is_whole;
     }
   }
-  for (const FreeIndex& index : free_) {
-    if (!index.is_valid()) return false;
-  }
-  for (const DirtyIndex& index : dirty_) {
-    if (!index.is_valid()) return false;
-  }
+  if (!slabs_.is_valid()) return false;
   if (!place_is_valid(ParkedRuns::kSpansRuns, parked_pages_)) return false;
   for (unsigned i = 0; i < kPageShards; ++i) {
     Lock its(shards_[i].mutex);
@@ -679,7 +510,7 @@ bool PageHeap::is_valid() {
       if (spares != region->spares[i].count) return false;
     }
   }
-  return age_.is_valid() && dirty == dirty_pages_.count && surplus == huge_.pages().count &&
+  return dirty == slabs_.dirty().count && surplus == slabs_.surplus().pages().count &&
          whole == space_.whole_slabs() &&
          free_pages + used_.count + parked_pages_.count == space_.committed_slabs() * kPagesPerSlab;
 }

@@ -2,10 +2,6 @@
 // decides which free pages stay backed.
 //
 //   used + parked + free pages         = pages of all committed slabs
-//   dirty_pages                        = sum of |free & backed| over slabs   <= free_pages
-//   surplus_pages                      = sum of |free & ~backed| over slabs that asked for a huge page
-//   a slab is in the age list          <=> it has dirty pages
-//   a slab is in region->whole         <=> all of its pages are free
 //
 // Order of preference for a run of n pages: a backed run in slabs of its kind, then in whole
 // slabs (both again once parked runs are merged); a run of its kind's slabs that is not all
@@ -29,17 +25,13 @@
 #include "os/mutex.h"
 #include "pages/address_space.h"
 #include "pages/filling_slab.h"
-#include "pages/fresh_ledger.h"
-#include "pages/huge_surplus.h"
+#include "pages/free_slabs.h"
 #include "pages/large_account.h"
 #include "pages/own_mappings.h"
 #include "pages/page_clock.h"
 #include "pages/page_hints.h"
 #include "pages/page_shard.h"
 #include "pages/parked_runs.h"
-#include "pages/purge_policy.h"
-#include "pages/run_search.h"
-#include "pages/slab_index.h"
 
 namespace loam {
 
@@ -74,7 +66,7 @@ class PageHeap {
  public:
   constexpr PageHeap() = default;
 
-  [[nodiscard]] HugeSurplus& huge_pages() { return huge_; }
+  [[nodiscard]] HugeSurplus& huge_pages() { return slabs_.surplus(); }
   /// Call before purging pages inside of a used span. Otherwise the system (khugepaged) would back
   /// the gaps again. Takes no lock. A refusal needs no action. pre: the span stays used meanwhile
   static void keep_small_pages(const Span* span) {
@@ -260,7 +252,6 @@ class PageHeap {
     uint32_t fresh = 0;     ///< pages that were taken for it and held no memory
     uint32_t unbacked = 0;  ///< of a run short enough for a span: its unbacked pages, as a mask
   };
-  enum class From { kDirty, kFree };
   enum class Cut { kDone, kNothing, kCloserElsewhere, kNoRecord };
   /// The taker of a run. Slabs that it takes whole get this kind, and runs freed in them are
   /// parked in this shard.
@@ -276,7 +267,6 @@ class PageHeap {
   Place take_in_slab(unsigned count, unsigned alignment, Taker taker, Source source);
   Place take_slabs(Pages pages, Pages alignment, Taker taker);
   void use_slabs(Slab* slab, size_t pages, Taker taker);
-  bool search(From from, unsigned index, unsigned count, unsigned alignment, Slab** slab, Fit* fit);
   Slab* take_whole_slab(Taker taker);
   [[nodiscard]] bool extend(const Span* span, Pages more);
   [[nodiscard]] bool clear_way(Slab* slab, unsigned first, unsigned count);
@@ -284,23 +274,14 @@ class PageHeap {
   /// programs that lock their memory.
   void unmap_ends(size_t more_than);
   void unmap_ends_if_locked();
-  void forget_slab(Slab* slab);
   void release_slabs(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);
   void activate(Slab* slab, Taker taker);
-  /// As a mask of unbacked pages: all pages, however many there are.
-  static constexpr uint32_t kNoneBacked = ~uint32_t{0};
   /// Marks pages of one slab used; returns how many of them were backed before.
   unsigned mark_used(Slab* slab, unsigned first, unsigned count);
-  LOAM_NOINLINE void ask_for_huge(Slab* slab);
-  LOAM_COLD void end_huge(Slab* slab);
   LOAM_COLD void end_huge_pages(Pages surplus);
   LOAM_NOINLINE void shed_surplus();
-  void mark_free(Slab* slab, unsigned first, unsigned count, uint32_t unbacked_mask,
-                 uint64_t since_ms);
-  void note_age(Slab* slab, bool is_listed, uint64_t since_ms);
   void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask,
                      uint64_t since_ms);
-  void refresh_dirty(Slab* slab);
   void note_dirty();
   LOAM_NOINLINE void note_waiting();
   void free_span(Span* span);
@@ -366,10 +347,9 @@ class PageHeap {
   bool search_parked(unsigned count, unsigned alignment, Taker taker, Slab** slab, Fit* fit);
   void release_old_parked();
   void release_large(Span* span, uint64_t since_ms, uint32_t unbacked_mask = 0);
-  Pages purge_slab(Slab* slab, Pages limit);
   /// The pages that the heap holds, with those of blocks in mappings of their own.
   [[nodiscard]] Pages backed() const {
-    return used_ + parked_pages_ + dirty_pages_ + huge_.pages() + mappings_.pages();
+    return used_ + parked_pages_ + slabs_.dirty() + slabs_.surplus().pages() + mappings_.pages();
   }
   /// `taker` got `fresh` pages that hold nothing yet. As many dirty pages go back, if there are
   /// that many.
@@ -381,25 +361,11 @@ class PageHeap {
   /// A run took `fresh` pages that hold nothing yet. As many of the pages that lie idle for the
   /// longest time go back while the heap holds more than its bound (kIdleShare).
   void bound_idle(Pages fresh);
-  struct Purged {
-    size_t all = 0;    ///< pages
-    size_t young = 0;  ///< of these, pages that count against the budget
-  };
-  /// Purges what the decision allows, and about `most` pages in all, from the slabs into which the
-  /// last free is the longest ago. Passes by huge pages that are neither old nor worth splitting.
-  Purged purge_oldest(const PurgePolicy::Decision& decision, size_t most);
   void shed_due_mappings() { mappings_.shed_due(fresh_, used_, clock_.now_ms(), purges_); }
   void count_operation();
   void tick_locked();
-  [[nodiscard]] bool slab_is_valid(const Slab* slab) const;
   [[nodiscard]] bool place_is_valid(unsigned number, Pages waiting);
 
-  static char* slab_base(const Slab* slab) {
-    return static_cast<char*>(region_of(slab)->page_address(first_page_of(slab)));
-  }
-  static PageId first_page_of(const Slab* slab) {
-    return PageId(region_of(slab)->number_of(slab) * kPagesPerSlab);
-  }
   /// By ParkedRuns::number().
   ParkedRuns& parked(unsigned number) { return parked_[kPageShards - number]; }
   /// Takes an entry that stands at the place `number` since before `before_ms`: the longest span,
@@ -408,18 +374,13 @@ class PageHeap {
     return number == ParkedRuns::kSpansRuns ? standing_spans_.pop_older(before_ms)
                                             : shards_[number - 1].standing.pop_older(before_ms);
   }
-  FreeIndex& free_index(unsigned kind) { return free_[kRunKinds - 1 - kind]; }
-  DirtyIndex& dirty_index(const Slab* slab) {
-    return slab->state == SlabState::kWhole ? dirty_[kRunKinds] : dirty_[unsigned(slab->kind)];
-  }
 
   // All zero at first. The members that a program's first block needs come last, behind the long
   // tables, because each touched page adds to the start of every program (decision 18).
   PageShard shards_[kPageShards];
   ParkedRuns parked_[1 + kPageShards];  // the large runs of each shard, then the runs of spans: see
                                         // parked()
-  DirtyIndex dirty_[kRunKinds + 1];     // the last one holds whole slabs
-  FreeIndex free_[kRunKinds];           // the index of spans is last: see free_index()
+  FreeSlabs slabs_;                     // its index of spans is last
   Mutex mutex_;
   PageHints hints_;
   std::atomic<unsigned> shards_in_use_{
@@ -427,8 +388,6 @@ class PageHeap {
   AddressSpace space_;
   PageClock clock_;
   Pages used_{};
-  Pages dirty_pages_{};
-  HugeSurplus huge_;
   Pages parked_pages_{};  // of spans, also of those that stand
   StandingSpans standing_spans_;
   FillingSlab filling_;
@@ -437,7 +396,6 @@ class PageHeap {
   LargeAccount large_;
   PurgePolicy policy_;
   OwnMappings mappings_;
-  List<Slab, AgeList> age_;
 };
 
 // Called at once and not at the next tick, because a program may free a few large runs and then
@@ -459,7 +417,7 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
   } else {
     // If a slab's bitmap promises a shorter run that fits, the parked run is left for a longer
     // request.
-    if (dirty_[unsigned(kind)].promises_less(count, length)) return Cut::kCloserElsewhere;
+    if (slabs_.promises_less(kind, count, length)) return Cut::kCloserElsewhere;
     // A shard's lock protects the records that the shard keeps, and no others.
     Region* region = region_of(parked.first(length));
     span = is_spans ? take_record(region) : take_spare_record(region, number - 1);
@@ -472,7 +430,7 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
 
 LOAM_INLINE void PageHeap::note_dirty() {
   if (hints_.pages_wait()) return;
-  hints_.set_waiting(dirty_pages_ + huge_.pages() + parked_pages_);
+  hints_.set_waiting(slabs_.dirty() + slabs_.surplus().pages() + parked_pages_);
   note_waiting();
 }
 

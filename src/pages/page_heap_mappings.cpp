@@ -31,7 +31,7 @@ void PageHeap::hand_over(Span* run) {
   large_.remove(run);
   unpublish_large(run);
   run->heap = 0;
-  release_large(run, clock_.now_ms(), kNoneBacked);
+  release_large(run, clock_.now_ms(), FreeSlabs::kNoneBacked);
   count_operation();
 }
 

@@ -66,17 +66,11 @@ bool PageHeap::release_idle_extents() {
 
 void PageHeap::release_slabs(Region* region, uint32_t first, uint32_t committed,
                              uint32_t reserved) {
-  for (uint32_t b = first; b < first + committed; ++b) forget_slab(&region->slabs[b]);
+  for (Slab* slab = &region->slabs[first]; slab != &region->slabs[first + committed]; ++slab) {
+    space_.forget_whole(slab);
+    slabs_.forget(slab, purges_, clock_.now_ms());
+  }
   space_.release(region, first, committed, reserved);
-}
-
-void PageHeap::forget_slab(Slab* slab) {
-  dirty_index(slab).place(slab, 0);
-  if (slab->dirty_pages != 0) age_.remove(slab);
-  if (LOAM_UNLIKELY(slab->huge)) end_huge(slab);
-  dirty_pages_ -= Pages(slab->dirty_pages);
-  space_.forget_whole(slab);
-  *slab = Slab{};
 }
 
 }  // namespace loam
