@@ -245,7 +245,7 @@ struct CounterFields {
                                                                    space_.reserved_slabs_)
                 LOAM_FIELD("committed_blocks", PageHeap, space_.committed_slabs_) LOAM_FIELD(
                     "used_pages", PageHeap, used_) LOAM_FIELD("parked_pages", PageHeap,
-                                                              parked_pages_)
+                                                              standing_spans_.waiting_)
                     LOAM_FIELD("dirty_pages", PageHeap, slabs_.dirty_pages_) LOAM_FIELD(
                         "surplus_pages", PageHeap, slabs_.surplus_.pages_)
                         LOAM_FIELD("peak_used_pages", PageHeap, policy_.peak_) LOAM_FIELD(

@@ -220,7 +220,7 @@ PageHeap::Run PageHeap::allocate_large(Pages pages, Pages alignment, size_t requ
     count_operation();
     return {parked};
   }
-  use_shard(shard);  // also the shard of a thread without a cache
+  hints_.use_shard(shard);  // also the shard of a thread without a cache
   const Taker taker{RunKind::kLarge, static_cast<uint8_t>(shard)};
   const Place place = take(pages, alignment, taker, Source::kAny);
   if (place.region == nullptr) return {};
@@ -275,13 +275,13 @@ void PageHeap::release_large(Span* span, uint64_t since_ms, uint32_t unbacked_ma
 
 template <class Visit>
 bool PageHeap::for_each_parked(RunKind kind, unsigned own, Visit visit) {
-  const unsigned places = shards_in_use() + 1;
+  const unsigned places = hints_.shards_in_use() + 1;
   for (unsigned i = 0; i < places; ++i) {
     const unsigned number = kind == RunKind::kSpan ? i : (i + 1) % places;
     ParkedRuns& parked = this->parked(number);
     if (number == ParkedRuns::kSpansRuns) {
       // The test also saves a small program from touching the pages of empty lists.
-      if (parked_pages_ != Pages(0) && visit(parked, number)) return true;
+      if (standing_spans_.waiting() != Pages(0) && visit(parked, number)) return true;
       continue;
     }
     PageShard& shard = shards_[number - 1];
@@ -325,7 +325,7 @@ bool PageHeap::join_standing(unsigned number, unsigned most) {
 void PageHeap::release_parked(Span* span) {
   const Pages pages(span->large.pages);
   if (span->list == ParkedRuns::kSpansRuns) {
-    parked_pages_ -= pages;
+    standing_spans_.remove_waiting(pages);
     used_ += pages;
   } else {
     PageShard& shard = shards_[span->list - 1];
@@ -377,7 +377,8 @@ void PageHeap::release_old_parked() {
   const uint64_t before_ms = clock_.now_ms() - kParkedMs;
   for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
     const bool is_spans = number == ParkedRuns::kSpansRuns;
-    for (size_t left = 64 + (is_spans ? parked_pages_.count / 512 : 0); left != 0; --left) {
+    for (size_t left = 64 + (is_spans ? standing_spans_.waiting().count / 512 : 0); left != 0;
+         --left) {
       Span* const entry = pop_standing(number, before_ms);
       if (entry == nullptr) break;
       join_entry(number, entry);
@@ -402,7 +403,7 @@ PageStats PageHeap::stats() {
   s.committed_bytes += idle.bytes();
   s.used = note_peak();
   const Pages in_shards = used_ - s.used;
-  s.parked = parked_pages_ + in_shards;
+  s.parked = standing_spans_.waiting() + in_shards;
   s.dirty = slabs_.dirty() + slabs_.surplus().pages() + s.parked + idle;
   s.peak_used = policy_.peak();
   purges_.show(&s);
@@ -500,7 +501,7 @@ bool PageHeap::is_valid() {
     }
   }
   if (!slabs_.is_valid()) return false;
-  if (!place_is_valid(ParkedRuns::kSpansRuns, parked_pages_)) return false;
+  if (!place_is_valid(ParkedRuns::kSpansRuns, standing_spans_.waiting())) return false;
   for (unsigned i = 0; i < kPageShards; ++i) {
     Lock its(shards_[i].mutex);
     if (!place_is_valid(1 + i, Pages(shards_[i].parked_pages))) return false;
@@ -512,7 +513,8 @@ bool PageHeap::is_valid() {
   }
   return dirty == slabs_.dirty().count && surplus == slabs_.surplus().pages().count &&
          whole == space_.whole_slabs() &&
-         free_pages + used_.count + parked_pages_.count == space_.committed_slabs() * kPagesPerSlab;
+         free_pages + used_.count + standing_spans_.waiting().count ==
+             space_.committed_slabs() * kPagesPerSlab;
 }
 
 void PageHeap::lock_all() {

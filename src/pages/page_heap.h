@@ -327,10 +327,6 @@ class PageHeap {
   static void set_parked(PageShard& shard, uint64_t pages) {
     __atomic_store_n(&shard.parked_pages, pages, __ATOMIC_RELAXED);
   }
-  [[nodiscard]] unsigned shards_in_use() const {
-    return shards_in_use_.load(std::memory_order_relaxed);
-  }
-  void use_shard(unsigned shard);
   [[nodiscard]] Pages pages_in_shards() const;
   [[nodiscard]] Pages really_used() const { return used_ - pages_in_shards(); }
   Pages note_peak();
@@ -349,7 +345,8 @@ class PageHeap {
   void release_large(Span* span, uint64_t since_ms, uint32_t unbacked_mask = 0);
   /// The pages that the heap holds, with those of blocks in mappings of their own.
   [[nodiscard]] Pages backed() const {
-    return used_ + parked_pages_ + slabs_.dirty() + slabs_.surplus().pages() + mappings_.pages();
+    return used_ + standing_spans_.waiting() + slabs_.dirty() + slabs_.surplus().pages() +
+           mappings_.pages();
   }
   /// `taker` got `fresh` pages that hold nothing yet. As many dirty pages go back, if there are
   /// that many.
@@ -383,12 +380,9 @@ class PageHeap {
   FreeSlabs slabs_;                     // its index of spans is last
   Mutex mutex_;
   PageHints hints_;
-  std::atomic<unsigned> shards_in_use_{
-      0};  // the number of shards, from the first on, that a thread had or to which a slab belongs
   AddressSpace space_;
   PageClock clock_;
   Pages used_{};
-  Pages parked_pages_{};  // of spans, also of those that stand
   StandingSpans standing_spans_;
   FillingSlab filling_;
   PurgeCounts purges_;
@@ -430,7 +424,7 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
 
 LOAM_INLINE void PageHeap::note_dirty() {
   if (hints_.pages_wait()) return;
-  hints_.set_waiting(slabs_.dirty() + slabs_.surplus().pages() + parked_pages_);
+  hints_.set_waiting(slabs_.dirty() + slabs_.surplus().pages() + standing_spans_.waiting());
   note_waiting();
 }
 

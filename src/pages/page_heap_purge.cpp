@@ -57,7 +57,8 @@ void PageHeap::pay_growth(Pages owed) {
 }
 
 void PageHeap::bound_idle(Pages fresh) {
-  Pages owed = fresh_.beyond_bound(fresh, used_ + parked_pages_ + slabs_.dirty(), policy_.peak());
+  Pages owed = fresh_.beyond_bound(fresh, used_ + standing_spans_.waiting() + slabs_.dirty(),
+                                   policy_.peak());
   if (owed == Pages(0)) return;
   if (owed > kMostPaid) owed = kMostPaid;
   // No slab counts as old. The front's time would not do, as the list of ages is only nearly
@@ -77,11 +78,11 @@ void PageHeap::shed_surplus() {
 void PageHeap::tick_locked() {
   clock_.read();
   if (LOAM_UNLIKELY(policy_.ends_silence(clock_.now_ms()))) hints_.set_behind(true);
-  const Pages parked_before = parked_pages_;
+  const Pages parked_before = standing_spans_.waiting();
   release_old_parked();
   if (LOAM_UNLIKELY(!mappings_.idle().empty())) shed_due_mappings();
   const Pages used = note_peak();
-  const Pages elsewhere = slabs_.dirty() + parked_pages_;
+  const Pages elsewhere = slabs_.dirty() + standing_spans_.waiting();
   const Pages waiting = elsewhere + (used_ - used);
   const bool may_purge = waiting + slabs_.surplus().pages() > PurgePolicy::kFloor;
   // This is a system call, so it is made once in a step of the coarse clock, and only if there are
@@ -108,10 +109,12 @@ void PageHeap::tick_locked() {
   policy_.spend(Pages(gone.young));
   // The heap has caught up with the ticks that a clock would have made: this tick did not reach its
   // bound, and joined no parked run of spans.
-  if (LOAM_UNLIKELY(hints_.is_behind()) && gone.all < most && parked_pages_ == parked_before)
+  if (LOAM_UNLIKELY(hints_.is_behind()) && gone.all < most &&
+      standing_spans_.waiting() == parked_before)
     hints_.set_behind(false);
   // This is the last tick for now, and there may be no further call.
-  if (may_purge && slabs_.dirty() + slabs_.surplus().pages() + parked_pages_ <= PurgePolicy::kFloor)
+  if (may_purge &&
+      slabs_.dirty() + slabs_.surplus().pages() + standing_spans_.waiting() <= PurgePolicy::kFloor)
     static_cast<void>(space_.purge_maps(kFewBlocks));
 }
 
@@ -139,7 +142,7 @@ Pages PageHeap::purge_all() {
   end_huge_pages(Pages(0));
   slabs_.purge_all(purges_, clock_.now_ms());
   if (!os::is_reserving()) unmap_ends(0);
-  hints_.set_waiting(slabs_.dirty() + parked_pages_);
+  hints_.set_waiting(slabs_.dirty() + standing_spans_.waiting());
   hints_.set_pages_wait(slabs_.dirty() > PurgePolicy::kFloor);
   return Pages(purges_.pages() - purged_before);
 }

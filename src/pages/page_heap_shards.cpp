@@ -42,17 +42,8 @@ unsigned PageHeap::join_shard() {
     if (!shards_[best].threads.compare_exchange_strong(fewest, fewest + 1,
                                                        std::memory_order_relaxed))
       continue;
-    use_shard(best);
+    hints_.use_shard(best);
     return best;
-  }
-}
-
-void PageHeap::use_shard(unsigned shard) {
-  // relaxed: a thread that looks at the shards a moment too early misses runs that are parked a
-  // moment later
-  unsigned count = shards_in_use();
-  while (count <= shard &&
-         !shards_in_use_.compare_exchange_weak(count, shard + 1, std::memory_order_relaxed)) {
   }
 }
 
@@ -62,7 +53,7 @@ void PageHeap::leave_shard(unsigned shard) {
 
 Pages PageHeap::pages_in_shards() const {
   Pages sum{};
-  const unsigned count = shards_in_use();
+  const unsigned count = hints_.shards_in_use();
   for (unsigned s = 0; s < count; ++s)
     sum += Pages(__atomic_load_n(&shards_[s].parked_pages, __ATOMIC_RELAXED));
   return sum;
@@ -71,7 +62,7 @@ Pages PageHeap::pages_in_shards() const {
 // Takes a run of another shard rather than unbacked memory. The thread's own shard comes first if
 // it was not searched yet, or if it lacked only a record.
 Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too) {
-  const unsigned shards = shards_in_use();
+  const unsigned shards = hints_.shards_in_use();
   for (unsigned i = own_too ? 0 : 1; i < shards; ++i) {
     const unsigned s = (own + i) % shards;
     PageShard& shard = shards_[s];
@@ -139,7 +130,7 @@ void PageHeap::move_slab(Slab* slab, unsigned to) LOAM_NO_THREAD_SAFETY_ANALYSIS
 }
 
 bool PageHeap::is_reserved(const PageShard& shard) const {
-  const size_t by_shards = shards_in_use() * kReservedByShard.count;
+  const size_t by_shards = hints_.shards_in_use() * kReservedByShard.count;
   const size_t most = by_shards < kMostReserved.count ? by_shards : kMostReserved.count;
   return __atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) <= most &&
          shard.threads.load(std::memory_order_relaxed) != 0 &&

@@ -80,7 +80,7 @@ LOAM_INLINE Span* PageHeap::take_standing_spans(unsigned most, const SpanShape& 
     taken += pages;
   } while (--most != 0 && rest != nullptr);
   standing_spans_.pop_newest(last);
-  parked_pages_ -= taken;
+  standing_spans_.remove_waiting(taken);
   used_ += taken;
   if (used_ > policy_.peak()) note_peak();
   return first;
@@ -95,7 +95,7 @@ LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
   if (LOAM_UNLIKELY(span == nullptr)) return nullptr;
   if (LOAM_LIKELY(run != nullptr)) {
     parked(ParkedRuns::kSpansRuns).cut(run, count, span);
-    parked_pages_ -= Pages(count);
+    standing_spans_.remove_waiting(Pages(count));
   } else {
     span->first_page = filling_.next().index;
     static_cast<void>(mark_used(&filling_.region()->slabs[span->first_page / kPagesPerSlab],
@@ -111,14 +111,14 @@ LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
 Span* PageHeap::unpark_span(Pages pages, bool* none) {
   const unsigned count = static_cast<unsigned>(pages.count);
   // The first test also saves a small program from touching the pages of empty lists.
-  const bool some = parked_pages_ != Pages(0);
+  const bool some = standing_spans_.waiting() != Pages(0);
   const bool fills = count < kShortestWhole && !(some && parked(ParkedRuns::kSpansRuns).has(count));
   Span* span = fills && !filling_.empty() ? take_filling(count) : nullptr;
   if (span == nullptr) {
     const Cut cut = some ? cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) : Cut::kNothing;
     *none = cut == Cut::kNothing;
     if (cut != Cut::kDone) return nullptr;
-    parked_pages_ -= pages;
+    standing_spans_.remove_waiting(pages);
     if (fills) filling_.begin(region_of(span), PageId(span->first_page));
   }
   used_ += pages;
@@ -213,7 +213,7 @@ void PageHeap::free_span(Span* span) {
   }
   if (const uint32_t unbacked = span->unbacked_pages; LOAM_LIKELY(unbacked == 0)) {
     used_ -= pages;
-    parked_pages_ += pages;
+    standing_spans_.add_waiting(pages);
     LOAM_LIKELY(may_stand(span)) ? let_stand(span) : park_span(span, clock_.now_ms());
     note_dirty();
   } else {

@@ -34,6 +34,18 @@ class PageHints {
   /// Pages that are dirty or parked outside of shards; out of date while ticks are wanted.
   [[nodiscard]] Pages waiting() const { return Pages(waiting_.load(std::memory_order_relaxed)); }
 
+  /// The number of shards, from the first on, that a thread had or to which a slab belongs. Who
+  /// looks a moment too early misses runs that are parked a moment later.
+  [[nodiscard]] unsigned shards_in_use() const {
+    return shards_in_use_.load(std::memory_order_relaxed);
+  }
+  void use_shard(unsigned shard) {
+    unsigned count = shards_in_use();
+    while (count <= shard &&
+           !shards_in_use_.compare_exchange_weak(count, shard + 1, std::memory_order_relaxed)) {
+    }
+  }
+
   /// Sets whether pages inside of spans may be more than is worth keeping.
   void set_spans_wait(bool they_do) { spans_wait_.store(they_do, std::memory_order_relaxed); }
   void set_pages_wait(bool they_do) { pages_wait_.store(they_do, std::memory_order_relaxed); }
@@ -45,6 +57,7 @@ class PageHints {
   std::atomic<bool> pages_wait_{false};
   std::atomic<bool> is_behind_{false};
   std::atomic<bool> spans_wait_{false};
+  std::atomic<unsigned> shards_in_use_{0};
   std::atomic<size_t> waiting_{0};
   std::atomic<size_t> used_bytes_{0};
 };

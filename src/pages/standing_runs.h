@@ -83,6 +83,11 @@ class StandingSpans {
     return nullptr;
   }
 
+  /// The pages of spans that wait, standing here or parked (parked_runs.h).
+  [[nodiscard]] Pages waiting() const { return waiting_; }
+  void add_waiting(Pages pages) { waiting_ += pages; }
+  void remove_waiting(Pages pages) { waiting_ -= pages; }
+
   [[nodiscard]] const StandingRuns& of_length(unsigned pages) const { return of_length_[pages]; }
   /// Whether each list that is not empty has its bit, and no other.
   [[nodiscard]] bool is_valid() const {
@@ -95,6 +100,7 @@ class StandingSpans {
   }
 
  private:
+  friend struct CounterFields;
   static uint64_t bit_of(unsigned pages) { return uint64_t{1} << pages; }
   LOAM_INLINE void note_left(unsigned pages) {
     if (of_length_[pages].empty()) lengths_ &= ~bit_of(pages);
@@ -102,6 +108,7 @@ class StandingSpans {
 
   uint64_t lengths_ = 0;  // of which a span stands
   StandingRuns of_length_[kMaxSpanPages + 1];
+  Pages waiting_{};
 };
 static_assert(kMaxSpanPages < 64, "a bit for each length");
 

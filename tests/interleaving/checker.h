@@ -338,6 +338,9 @@ class model_atomic {
   bool compare_exchange_weak(T& expected, T value, memory_order success, memory_order failure) {
     return compare_exchange_strong(expected, value, success, failure);
   }
+  bool compare_exchange_weak(T& expected, T value, memory_order order) {
+    return compare_exchange_strong(expected, value, order, order);
+  }
   T at_end() const { return value_; }
 
  private:

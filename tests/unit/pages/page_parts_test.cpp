@@ -66,6 +66,13 @@ TEST(PageHints, ShortRunsWaitFromASixteenthOfTheHeapOn) {
   EXPECT_TRUE(hints.wants_ticks());
 }
 
+TEST(PageHints, TheShardsInUseAreTheFirstOnes) {
+  PageHints hints;
+  hints.use_shard(3);
+  hints.use_shard(1);
+  EXPECT_EQ(hints.shards_in_use(), 4u);
+}
+
 TEST(HugeSurplus, GrowsWhileItIsASmallPartOfTheHeap) {
   HugeSurplus surplus;
   const Pages heap(kSurplusShare * 2 * kPagesPerSlab);
