@@ -96,7 +96,7 @@ RECORDER_IMPORTS = {
 }
 RECORDER_EXPORTS = re.compile(
     r"^(loam_recorder|malloc|calloc|realloc|reallocarray|free|cfree|free_sized|free_aligned_sized|posix_memalign|memalign|aligned_alloc|"
-    r"valloc|pvalloc|malloc_usable_size|malloc_trim|mmap|mmap64|munmap|mremap|loam_record_mark|_Zn[wa]\w+|_Zd[la]\w+)$")
+    r"valloc|pvalloc|malloc_trim|mmap|mmap64|munmap|mremap|loam_record_mark|_Zn[wa]\w+|_Zd[la]\w+)$")
 
 
 class Findings:

@@ -61,27 +61,27 @@ void hook_resize_ends(void* block, size_t size) {
     event_write(word, size);
 }
 
-// The common case of hook_enter(): the call is the outermost one. The frame is the hook's.
-static inline __attribute__((always_inline)) bool enter_outermost(void) {
-  const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-  if (LOAM_UNLIKELY(self.inside > frame)) return false;
+bool hook_enter_inside(uintptr_t frame, uintptr_t caller, uintptr_t* outer) {
+  if (real_contains(caller)) return false;
+  *outer = self.inside;
   self.inside = frame;
   return true;
 }
 
-// A call from inside another hook, whose return address is given.
+// malloc, free and calloc have a function for each rare case. Their own code then ends with a call,
+// and needs to keep nothing across it.
 LOAM_COLD static void* malloc_inside(size_t size, uintptr_t frame, uintptr_t caller) {
-  const uintptr_t outer = self.inside;
-  if (real_contains(caller)) return real.malloc(size);
-  self.inside = frame;
+  uintptr_t outer;
+  const bool is_outer = hook_enter_inside(frame, caller, &outer);
   void* block = real.malloc(size);
+  if (!is_outer) return block;
   hook_leave(outer);
   return hook_allocated(block, size, kByMalloc, 0);
 }
 
 LOAM_EXPORT void* malloc(size_t size) {
   if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(0, size);
-  if (LOAM_UNLIKELY(!enter_outermost()))
+  if (LOAM_UNLIKELY(!hook_enter_outermost()))
     return malloc_inside(size, (uintptr_t)__builtin_frame_address(0),
                          (uintptr_t)__builtin_return_address(0));
   void* block = real.malloc(size);
@@ -90,47 +90,61 @@ LOAM_EXPORT void* malloc(size_t size) {
 }
 
 LOAM_COLD static void free_inside(void* block, uintptr_t frame, uintptr_t caller) {
-  const uintptr_t outer = self.inside;
-  if (real_contains(caller)) {
-    real.free(block);
-    return;
-  }
-  self.inside = frame;
-  hook_frees(block, 0, kByFree);
+  if (early_has(block)) return;
+  uintptr_t outer;
+  const bool is_outer = hook_enter_inside(frame, caller, &outer);
+  if (is_outer) hook_frees(block, 0, kByFree);
   real.free(block);
-  hook_leave(outer);
+  if (is_outer) hook_leave(outer);
+}
+
+__attribute__((noinline)) static void free_notable(void* block) {
+  if (!early_has(block)) {
+    hook_frees(block, 0, kByFree);
+    real.free(block);
+  }
+  hook_leave(0);
 }
 
 LOAM_EXPORT void free(void* block) {
-  if (block == NULL || LOAM_UNLIKELY(early_has(block)) || LOAM_UNLIKELY(!real_is_ready())) return;
-  if (LOAM_UNLIKELY(!enter_outermost())) {
+  if (block == NULL) return;
+  if (LOAM_UNLIKELY(!hook_enter_outermost())) {
     free_inside(block, (uintptr_t)__builtin_frame_address(0),
                 (uintptr_t)__builtin_return_address(0));
     return;
   }
-  if (LOAM_UNLIKELY(touched_may(block)))
-    hook_frees(block, 0, kByFree);
-  else if (LOAM_UNLIKELY(!event_write_shared(event_word(kFree, kByFree, (uintptr_t)block), 0)))
+  if (LOAM_UNLIKELY(touched_may(block))) {
+    free_notable(block);
+    return;
+  }
+  if (LOAM_UNLIKELY(!event_write_shared(event_word(kFree, kByFree, (uintptr_t)block), 0)))
     block = event_write_stamped(event_word(kFree, kByFree, (uintptr_t)block), 0, block);
   real.free(block);
   hook_leave(0);
 }
 
-LOAM_EXPORT void* calloc(size_t count, size_t size) {
-  if (LOAM_UNLIKELY(!real_is_ready())) {
-    size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes)) return NULL;
-    return early_allocate(0, bytes);
-  }
-  uintptr_t outer;
-  const bool is_outer = hook_enter(&outer);
-  if (LOAM_UNLIKELY(!is_outer)) return real.calloc(count, size);
-  void* block = real.calloc(count, size);
-  hook_leave(outer);
+static size_t product(size_t count, size_t size) {
   size_t bytes;
-  if (LOAM_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) bytes = SIZE_MAX;
-  hook_allocated_fast(block, bytes, kByCalloc);
-  return block;
+  return LOAM_UNLIKELY(__builtin_mul_overflow(count, size, &bytes)) ? SIZE_MAX : bytes;
+}
+
+LOAM_COLD static void* calloc_inside(size_t count, size_t size, uintptr_t frame, uintptr_t caller) {
+  uintptr_t outer;
+  const bool is_outer = hook_enter_inside(frame, caller, &outer);
+  void* block = real.calloc(count, size);
+  if (!is_outer) return block;
+  hook_leave(outer);
+  return hook_allocated(block, product(count, size), kByCalloc, 0);
+}
+
+LOAM_EXPORT void* calloc(size_t count, size_t size) {
+  if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(0, product(count, size));
+  if (LOAM_UNLIKELY(!hook_enter_outermost()))
+    return calloc_inside(count, size, (uintptr_t)__builtin_frame_address(0),
+                         (uintptr_t)__builtin_return_address(0));
+  void* block = real.calloc(count, size);
+  hook_leave(0);
+  return hook_allocated_fast(block, product(count, size), kByCalloc);
 }
 
 // Moves a block out of the early area, where no block is resized.
@@ -274,12 +288,6 @@ LOAM_EXPORT void cfree(void* block) {
   else
     real.free(block);
   if (is_outer) hook_leave(outer);
-}
-
-LOAM_EXPORT size_t malloc_usable_size(void* block) {
-  if (block == NULL) return 0;
-  if (early_has(block)) return early_size(block);
-  return real_is_ready() && real.malloc_usable_size != NULL ? real.malloc_usable_size(block) : 0;
 }
 
 // The event is written before the call takes effect, as for a free.

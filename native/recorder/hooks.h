@@ -12,21 +12,28 @@
 
 enum { kPageOfValloc = 4096 };
 
+// The common case of hook_enter(): no other hook is at work in this thread. The frame is the
+// hook's.
+static inline __attribute__((always_inline)) bool hook_enter_outermost(void) {
+  const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+  // If the marked frame is not above this one, longjmp left the mark behind.
+  if (LOAM_UNLIKELY(self.inside > frame)) return false;
+  self.inside = frame;
+  return true;
+}
+
+// The other case. The hook gives its frame and its return address.
+LOAM_COLD bool hook_enter_inside(uintptr_t frame, uintptr_t caller, uintptr_t* outer);
+
 // False if the real function of another hook made this call; the call is then a part of that one.
 // Such calls come from the allocator's own file. A call from another file comes from a signal
 // handler that interrupted the real function, and is an event of its own. `*outer` is for
 // hook_leave().
 static inline __attribute__((always_inline)) bool hook_enter(uintptr_t* outer) {
-  Thread* thread = &self;
-  const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
   *outer = 0;
-  // If the marked frame is not above this one, longjmp left the mark behind.
-  if (LOAM_UNLIKELY(thread->inside > frame)) {
-    if (real_contains((uintptr_t)__builtin_return_address(0))) return false;
-    *outer = thread->inside;
-  }
-  thread->inside = frame;
-  return true;
+  return LOAM_LIKELY(hook_enter_outermost()) ||
+         hook_enter_inside((uintptr_t)__builtin_frame_address(0),
+                           (uintptr_t)__builtin_return_address(0), outer);
 }
 
 static inline __attribute__((always_inline)) void hook_leave(uintptr_t outer) {

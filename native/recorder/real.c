@@ -9,8 +9,14 @@
 #include <string.h>
 
 #include "operators.h"
+#include "touched.h"
 
-Real real;
+// A block that is freed before the functions are known: no hook handed it out.
+static void free_first(void* block) {
+  if (real_is_ready()) real.free(block);
+}
+
+Real real = {.free = free_first};
 
 enum { kEarlyHeader = 16 };
 
@@ -27,6 +33,7 @@ void* early_allocate(size_t alignment, size_t bytes) {
     if (alignment > kEarlyBytes || bytes > kEarlyBytes || begin + bytes > kEarlyBytes) return NULL;
   } while (!atomic_compare_exchange_weak(&early_used, &used, begin + bytes));
   memcpy(early + begin - kEarlyHeader, &bytes, sizeof bytes);
+  touched_mark(early + begin);
   return early + begin;
 }
 

@@ -48,7 +48,9 @@ bool real_is_preloaded(void);
 // The next definition of a function; null if there is none.
 void* real_next(const char* name);
 
-// A small static area for blocks that are allocated while the functions are looked up.
+// A small static area for blocks that are allocated while the functions are looked up. Only dlsym
+// gets such a block, and it never asks for a block's size. So malloc_usable_size() has no hook: the
+// program's question goes to its allocator, as without the recorder.
 enum { kEarlyBytes = 64 * 1024 };
 extern LOAM_HIDDEN char early[kEarlyBytes];
 void* early_allocate(size_t alignment, size_t bytes);

@@ -19,10 +19,14 @@ static size_t page_bytes;
 _Atomic uint64_t touched_filter[kFilterBits / 64];
 
 void touched_add(void* block) {
-  const uint32_t bit = touched_bit(block);
   if (block == NULL || touched_may(block) || real.malloc_usable_size == NULL ||
       real.malloc_usable_size(block) < kTouchedFrom)
     return;
+  touched_mark(block);
+}
+
+void touched_mark(const void* block) {
+  const uint32_t bit = touched_bit(block);
   // The program sends the block to other threads after this.
   atomic_fetch_or_explicit(&touched_filter[bit / 64], UINT64_C(1) << bit % 64,
                            memory_order_relaxed);

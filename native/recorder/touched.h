@@ -11,7 +11,7 @@
 //   a block is freed                     -> its bit says whether the allocator is asked
 //
 // Bits are never cleared. If such blocks began at very many addresses, the allocator is asked for
-// all blocks.
+// all blocks. Blocks of the early area (real.h) have their bits too, so that free() finds them.
 #pragma once
 
 #include <stdatomic.h>
@@ -29,6 +29,8 @@ enum { kNotableFrom = kTouchedFrom / 4 };
 extern LOAM_HIDDEN _Atomic uint64_t touched_filter[kFilterBits / 64];
 
 LOAM_COLD void touched_add(void* block);
+// Sets the bit without a question.
+void touched_mark(const void* block);
 
 // Call for each block that is handed out. `block` may be null.
 static inline void touched_begins(void* block, size_t size) {
@@ -39,7 +41,7 @@ static inline uint32_t touched_bit(const void* block) {
   return (uint32_t)((uintptr_t)block >> 4) * UINT32_C(2654435761) >> 16;
 }
 
-// False if the block is smaller than kTouchedFrom.
+// False if the block is smaller than kTouchedFrom, and not of the early area.
 static inline bool touched_may(const void* block) {
   const uint32_t bit = touched_bit(block);
   // The thread got the block from the thread that set the bit, so the bit is visible.

@@ -15,6 +15,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+TRIES = 3
+
 
 def cases(command: list[str], chosen: str) -> list[str]:
     listed = subprocess.run([*command, "--gtest_list_tests", f"--gtest_filter={chosen}"], capture_output=True, text=True,
@@ -34,16 +36,17 @@ def failure(command: list[str], case: str) -> str | None:
 
     Wine ends one program in some thousands with 1, before its first line or after its last. This
     happens with any heap, even to a program that only writes a line. Sometimes a program never
-    ends. So a case has three tries unless GoogleTest names a failure, or the code is that of an
-    abort or an exception.
+    ends; each such try is printed. So a case has three tries unless GoogleTest names a failure, or
+    the code is that of an abort or an exception.
     """
     said = ""
-    for _ in range(3):
+    for attempt in range(1, TRIES + 1):
         try:
             done = subprocess.run([*command, f"--gtest_filter={case}", "--gtest_brief=1"], capture_output=True,
                                   text=True, errors="replace", timeout=150)
         except subprocess.TimeoutExpired:
             said = f"{case}: it did not end in 150 seconds"
+            print(f"{said} (try {attempt} of {TRIES})", flush=True)
             continue
         said = f"{case}: {done.returncode}\n{done.stdout}{done.stderr}" if done.returncode != 0 else ""
         if done.returncode != 1 or "FAILED" in done.stdout:
