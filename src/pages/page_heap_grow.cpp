@@ -164,9 +164,11 @@ bool PageHeap::release_idle_extents() {
 }
 
 void PageHeap::forget_slab(Slab* slab) {
+  // Surplus pages become dirty where the system refuses to purge them, so the lists come
+  // afterwards.
+  if (LOAM_UNLIKELY(slab->huge)) end_huge(slab);
   dirty_index(slab).place(slab, 0);
   if (slab->dirty_pages != 0) age_.remove(slab);
-  if (LOAM_UNLIKELY(slab->huge)) end_huge(slab);
   dirty_pages_ -= Pages(slab->dirty_pages);
   forget_whole(slab);
   *slab = Slab{};

@@ -229,6 +229,21 @@ TEST_F(HugePagesTest, WhatTheSystemDoesNotTakeBackStaysCounted) {
   model().check();
 }
 
+TEST_F(HugePagesTest, ABlockThatIsReleasedIsInNoListWhateverTheSystemRefuses) {
+  fill_small_pages();
+  const uintptr_t run = model().large(100, 1, 1);
+  ASSERT_GT(dirty(), 0u) << "surplus pages";
+  model().free_all();
+  fake::fail(Call::kPurge);
+  EXPECT_TRUE(model().heap().release_idle_extents());
+  fake::clear_failures();
+  EXPECT_FALSE(fake::is_reserved(run, kPageBytes));
+  EXPECT_EQ(dirty(), 0u);
+  model().check();
+  EXPECT_NE(model().large(100, 1, 1), 0u);
+  model().check();
+}
+
 TEST_F(HugePagesTest, ASpanIsBackedAllOver) {
   fill_small_pages();
   Span* const span = model()
