@@ -66,18 +66,28 @@ void MemoryProbes::allocated(const void* block, size_t bytes) {
     return;
   }
   if (LOAM_UNLIKELY(block == nullptr) || LOAM_LIKELY(!is_sampled(bytes))) return;
-  if (os::frees_are_probed()) static_cast<void>(followed_.claim(block, static_cast<uint16_t>(now)));
+  report(block, bytes, static_cast<uint16_t>(now));
+}
+
+void MemoryProbes::report(const void* block, size_t bytes, uint16_t era) {
+  if (os::frees_are_probed()) static_cast<void>(followed_.claim(block, era));
   os::probe_allocation(block, bytes, poisson::weight(bytes, static_cast<double>(kMeanBytes)));
 }
 
-void MemoryProbes::freed(const void* block) {
+bool MemoryProbes::freed(const void* block) {
   const uint32_t now = era_.load(std::memory_order_acquire);
-  if (LOAM_UNLIKELY((now & 1) == 0)) return;
+  if (LOAM_UNLIKELY((now & 1) == 0)) return false;
   const uint16_t era = static_cast<uint16_t>(now);
   const size_t place = followed_.find(block, era);
   if (LOAM_LIKELY(place == FollowedBlocks::kNowhere) || !followed_.release(place, block, era))
-    return;
+    return false;
   os::probe_free(block);
+  return true;
+}
+
+void MemoryProbes::stays(const void* block, size_t bytes) {
+  const uint32_t now = era_.load(std::memory_order_acquire);
+  if ((now & 1) != 0) report(block, bytes, static_cast<uint16_t>(now));
 }
 
 }  // namespace loam

@@ -41,8 +41,10 @@ class MemoryProbes {
   /// Call for every block that malloc() and its like hand out while the detour is taken; null is
   /// ignored.
   void allocated(const void* block, size_t bytes);
-  /// Call before the block is freed or moves.
-  void freed(const void* block);
+  /// Call before the block is freed or moves. True if the profiler was told of it.
+  bool freed(const void* block);
+  /// The block was reported as freed, but could not move. It is reported as allocated again.
+  void stays(const void* block, size_t bytes);
   /// A block that stays where it is with another size counts as one that was freed and allocated.
   void resized(const void* block, size_t bytes) {
     freed(block);
@@ -57,6 +59,7 @@ class MemoryProbes {
   LOAM_COLD uint32_t turn(uint32_t before);
   uint32_t settle();
   [[nodiscard]] bool is_sampled(size_t bytes);
+  void report(const void* block, size_t bytes, uint16_t era);
 
   std::atomic<uint32_t> era_{0};
   enum class Table : uint8_t { kNone, kStarting, kReady };

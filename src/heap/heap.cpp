@@ -79,6 +79,16 @@ LOAM_INLINE void probe_end_of(const void* block) {
 LOAM_INLINE void probe_resize_of(const void* block, size_t bytes) {
   if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.resized(block, bytes);
 }
+// The result of move(), which may move the block, or fail and leave it. The profiler is told of its
+// end before, because its address may be another block's as soon as it has moved.
+template <class Move>
+LOAM_INLINE void* probed_move(const void* block, size_t old_bytes, size_t bytes, Move move) {
+  const bool is_probed = (detours() & kProbed) != 0;
+  const bool was_followed = LOAM_UNLIKELY(is_probed) && memory_probes.freed(block);
+  void* const moved = move();
+  if (LOAM_UNLIKELY(was_followed) && moved == nullptr) memory_probes.stays(block, old_bytes);
+  return probed(moved, bytes);
+}
 
 void* allocate_unrecorded(unsigned size_class, size_t bytes) {
   if (LOAM_LIKELY(hardening.on()))
@@ -462,8 +472,8 @@ namespace {
 LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* caller, bool* common) {
   *common = false;
   if (hardening.owns(block)) {
-    probe_end_of(block);
-    return probed(hardening.reallocate(block, bytes, caller), bytes);
+    return probed_move(block, hardening.requested(block), bytes,
+                       [&] { return hardening.reallocate(block, bytes, caller); });
   }
   const bool twice =
       (hardening.freed(block) || is_held(block)) && find_block(block).kind != FoundBlock::kPrivate;
@@ -495,9 +505,10 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
       return resize_run(block, found, bytes);
     case FoundBlock::kHuge:
       if (bytes > kMovesToMapping) {
-        probe_end_of(block);  // its address may be another block's as soon as it has moved
-        if (void* resized = huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, false))
-          return probed(resized, bytes);
+        void* const resized = probed_move(block, found.bytes, bytes, [&] {
+          return huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, false);
+        });
+        if (resized != nullptr) return resized;
       }
       return move_to(block, found.bytes, bytes);
     case FoundBlock::kPrivate: {

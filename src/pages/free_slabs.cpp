@@ -110,9 +110,11 @@ void FreeSlabs::end_huge(Slab* slab, PurgeCounts& counts, uint64_t now_ms) {
 }
 
 void FreeSlabs::forget(Slab* slab, PurgeCounts& counts, uint64_t now_ms) {
+  // Surplus pages become dirty where the system refuses to purge them, so the lists come
+  // afterwards.
+  if (LOAM_UNLIKELY(slab->huge)) end_huge(slab, counts, now_ms);
   dirty_index(slab).place(slab, 0);
   if (slab->dirty_pages != 0) age_.remove(slab);
-  if (LOAM_UNLIKELY(slab->huge)) end_huge(slab, counts, now_ms);
   dirty_pages_ -= Pages(slab->dirty_pages);
   *slab = Slab{};
 }

@@ -172,18 +172,20 @@ void PrivateHeap::free_record(void* record, size_t bytes) {
   uncharge(piece);
 }
 
-// Charges the heap for pages and their record. Null with *why set; then nothing is charged.
-HeapRun* PrivateHeap::new_run(size_t pages, size_t record_bytes, loam_status* why) {
-  *why = LOAM_LIMIT_REACHED;
-  if (!charge(pages)) return nullptr;
+// Charges the heap for a run's bytes and record. Null with *why set; then nothing is charged.
+HeapRun* PrivateHeap::new_run(size_t bytes, size_t record_bytes, loam_status* why) {
+  if (!charge(bytes)) {
+    *why = LOAM_LIMIT_REACHED;
+    return nullptr;
+  }
   HeapRun* const run = static_cast<HeapRun*>(allocate_record(record_bytes));
   if (run == nullptr) {
     *why = why_no_record(record_bytes);
-    uncharge(pages);
+    uncharge(bytes);
     return nullptr;
   }
   run->heap = this;
-  run->bytes = pages;
+  run->bytes = bytes;
   return run;
 }
 

@@ -49,8 +49,6 @@ struct HeapReading {
   size_t charged, records, set_aside, large_bytes, large_blocks, unbacked_pages, mixed_runs,
       mixed_pages;
   uint64_t lock_acquisitions, lock_contentions, lock_refusals;
-  size_t caches;
-  uint64_t refills, flushes;  ///< of the caches that there are now, and of those that ended
 };
 
 struct HeldBack;  // private_guard.cpp
@@ -184,7 +182,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] static size_t charged_for_record(size_t bytes);
   [[nodiscard]] void* allocate_record(size_t bytes);
   void free_record(void* record, size_t bytes);
-  [[nodiscard]] HeapRun* new_run(size_t pages, size_t record_bytes, loam_status* why);
+  [[nodiscard]] HeapRun* new_run(size_t bytes, size_t record_bytes, loam_status* why);
   void drop_run(HeapRun* run, size_t record_bytes);
   /// Why allocate_record() gave none.
   [[nodiscard]] loam_status why_no_record(size_t bytes) const {

@@ -173,15 +173,10 @@ void PrivateHeap::read(HeapReading* out, VisitClass visit, void* context) {
 
 void PrivateHeap::read_inside(HeapReading* out, VisitClass visit, void* context) {
   *out = HeapReading{};
-  out->refills = caches_.ended_refills;
-  out->flushes = caches_.ended_flushes;
   uint32_t cached[kSizeClassCount] = {};
   stop_caches();
   for (const HeapCache* cache : caches_.list) {
     for (unsigned c = 1; c < kSizeClassCount; ++c) cached[c] += cache->magazines[c].held();
-    out->refills += cache->refills;
-    out->flushes += cache->flushes;
-    ++out->caches;
   }
   resume_caches();
   count_held_back(cached);

@@ -41,7 +41,7 @@ struct BinStats {
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
   uint64_t lock_refusals;  ///< flushes that went to the remote queue instead of waiting
-  uint32_t occupancy[8];   ///< spans by list; full spans are in none
+  uint32_t occupancy[8];   ///< spans by used share, empty ones in [0]; full spans are in none
 };
 
 class Bin {
@@ -233,7 +233,7 @@ class Bin {
   Counts counts_;
   IdleSlots idle_;
   Totals totals_;
-  uint32_t occupancy_[kLists] = {};  // spans in each list
+  uint32_t occupancy_[kLists] = {};  // spans in each list; [0] with those in empty_
   Search search_;
   Crowding crowding_;
   TransferStash stash_;

@@ -112,6 +112,25 @@ TEST_F(ProbesTest, EveryWayToABlockIsSeen) {
   expect_one(block, 0);
 }
 
+TEST_F(ProbesTest, ABlockThatCouldNotGrowIsStillLive) {
+  fake::listen_to_probes(true, true);
+  settle();
+  fake::take_probed();
+  constexpr size_t kLong = 2 * kMaxRun.bytes();  // a mapping of its own, almost certainly sampled
+  void* const block = heap::allocate(kLong);
+  fake::fail_any(1, fake::kForever);
+  EXPECT_EQ(heap::reallocate(block, 4 * kLong), nullptr);
+  fake::clear_failures();
+  const Sums s = sums();
+  ASSERT_EQ(s.live.size(), 1u);
+  EXPECT_EQ(s.live.begin()->first, block);
+  EXPECT_EQ(s.live.begin()->second, kLong);
+  heap::free(block);
+  const auto said = fake::take_probed();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].block, block);
+}
+
 TEST_F(ProbesTest, AThreadThatStartsLaterIsSeen) {
   fake::listen_to_probes(true, true);
   settle();

@@ -175,6 +175,46 @@ TEST_F(HugePagesTest, AHugePageInUseIsSplitForASixteenthOfItAndForNoLess) {
   EXPECT_GE(split_in_use(kSixteenth), 16u);
 }
 
+// Fresh pages beyond the bound are paid for by slabs that are worth splitting. A slab with a few
+// dirty pages is not split, even if its last free was before that of the slab at the front of the
+// list of ages: a free that comes late is sorted behind at most 16 slabs.
+TEST_F(HugePagesTest, TheBoundOnIdlePagesSplitsNoHugePageForAFewPages) {
+  constexpr size_t kAtOnce = 4 * kPagesPerSlab;  // pays for more than one slab
+  constexpr unsigned kFew = 4, kLong = 16, kWorthy = 17,
+                     kHoles = kPagesPerSlab - kPagesPerSlab / kLong;
+  fill_small_pages();
+  std::vector<uintptr_t> few, shrunk;
+  for (int slab = 0; slab < 3; ++slab) {
+    few.push_back(model().large(kFew, 1, 1));
+    ASSERT_EQ(few.back() % kSlabBytes, 0u);
+    model().large(kPagesPerSlab - kFew, 1, 1);
+  }
+  for (unsigned i = 0; i < kWorthy * kPagesPerSlab / kLong; ++i)
+    shrunk.push_back(model().large(kLong, 1, 1));
+  fake::advance_ms(10);
+  model().heap().tick();
+  for (const uintptr_t run : few) model().free(run);  // parked
+  fake::advance_ms(1);
+  model().heap().tick();
+  for (const uintptr_t run : shrunk) ASSERT_TRUE(model().resize(run, 1));
+  fake::clear_log();
+  const uint64_t before = model().heap().stats().purged_pages;
+  const auto purged = [&] { return model().heap().stats().purged_pages - before; };
+  for (unsigned i = 0; purged() <= kHoles; ++i) {
+    ASSERT_LT(i, 2 * kWorthy) << "the bound was never met";
+    model().large(kAtOnce, 1, 1);
+  }
+  model().check();
+  std::set<uintptr_t> split;
+  for (const fake::Record& call : fake::log()) {
+    if (call.call == Call::kAdviseHuge) split.insert(call.address);
+  }
+  // The first one is at the front, and the second one behind the few.
+  const uintptr_t worthy = shrunk.front() / kSlabBytes * kSlabBytes;
+  EXPECT_TRUE(split.contains(worthy) && split.contains(worthy + kSlabBytes));
+  for (const uintptr_t slab : few) EXPECT_FALSE(split.contains(slab));
+}
+
 TEST_F(HugePagesTest, WhatTheSystemDoesNotTakeBackStaysCounted) {
   fill_small_pages();
   model().large(100, 1, 1);
@@ -186,6 +226,21 @@ TEST_F(HugePagesTest, WhatTheSystemDoesNotTakeBackStaysCounted) {
   EXPECT_EQ(dirty(), kPagesPerSlab - 200) << "what was surplus";
   model().heap().purge_all();
   EXPECT_EQ(dirty(), 0u);
+  model().check();
+}
+
+TEST_F(HugePagesTest, ABlockThatIsReleasedIsInNoListWhateverTheSystemRefuses) {
+  fill_small_pages();
+  const uintptr_t run = model().large(100, 1, 1);
+  ASSERT_GT(dirty(), 0u) << "surplus pages";
+  model().free_all();
+  fake::fail(Call::kPurge);
+  EXPECT_TRUE(model().heap().release_idle_extents());
+  fake::clear_failures();
+  EXPECT_FALSE(fake::is_reserved(run, kPageBytes));
+  EXPECT_EQ(dirty(), 0u);
+  model().check();
+  EXPECT_NE(model().large(100, 1, 1), 0u);
   model().check();
 }
 

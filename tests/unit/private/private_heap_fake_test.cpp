@@ -11,7 +11,6 @@
 #include "fake_system/fake.h"
 #include "heap/heap.h"
 #include "map/metadata.h"
-#include "must_run.h"
 #include "pages/huge_map.h"
 #include "private/heap_registry.h"
 
@@ -43,12 +42,22 @@ class PretendPrivateHeap : public testing::Test {
     heap->summary(&s);
     return s;
   }
-  static HeapReading reading(PrivateHeap* heap) {
+  /// The slots that left the bins or came back to them since the heap began.
+  static uint64_t moved_slots(PrivateHeap* heap) {
     HeapReading r{};
-    heap->read(&r, [](unsigned, const HeapReading::Class&) {});
-    return r;
+    uint64_t moved = 0;
+    heap->read(&r, [&](unsigned, const HeapReading::Class& k) { moved += k.taken + k.given; });
+    return moved;
   }
 
+  // Earlier tests left free memory, and a heap that keeps freed mappings until one was kept in
+  // vain.
+  void SetUp() override {
+    heap::free(heap::allocate(2 * kMaxRun.bytes()));
+    fake::advance_ms(2 * IdleMappings::kKeptMs);
+    page_heap.tick();
+    static_cast<void>(page_heap.release_idle_extents());
+  }
   void TearDown() override {
     fake::clear_failures();
     EXPECT_EQ(heap_registry.count(), 0u);
@@ -142,13 +151,16 @@ TEST_F(PretendPrivateHeap, DestroyGivesBackEverythingWithoutBeingAskedBlockByBlo
 }
 
 TEST_F(PretendPrivateHeap, EveryRefusalIsAStatusAndLosesNothing) {
+  // Without memory for its initial size there is no heap.
+  fake::fail_any(1, fake::kForever);
+  EXPECT_EQ(make(0, 0, 3 << 20), nullptr);
+  EXPECT_EQ(why_, LOAM_OUT_OF_MEMORY);
+  fake::clear_failures();
   // The n-th call that the system may refuse is refused, for every n in a short life.
-  test::MustRun refused{"a heap is refused"};
   for (uint64_t nth = 1; nth < 40; ++nth) {
     fake::fail_any(nth, 3);
     PrivateHeap* heap = make(nth % 2 != 0 ? LOAM_HEAP_EAGER : 0, 0, nth % 3 == 0 ? 3 << 20 : 0);
     if (heap == nullptr) {
-      refused.ran();
       EXPECT_EQ(why_, LOAM_OUT_OF_MEMORY);
       fake::clear_failures();
       continue;
@@ -187,7 +199,6 @@ TEST_F(PretendPrivateHeap, WithoutTheBarrierThereAreNoCachesAndEverythingWorks) 
     EXPECT_EQ(heap->lock(), LOAM_OK);
     EXPECT_EQ(heap->unlock(), LOAM_OK);
     for (void* block : blocks) EXPECT_EQ(free(heap, block), LOAM_OK);
-    EXPECT_EQ(reading(heap).caches, 0u);
     EXPECT_EQ(summary(heap).cached, 0u);
     EXPECT_TRUE(heap->is_valid());
     EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
@@ -357,11 +368,9 @@ TEST_F(PretendPrivateHeap, ABatchThatGoesRoundStaysInTheThreadsCache) {
   for (const auto& [bytes, count] : {std::pair<size_t, size_t>{64, 1000}, {16, 2000}, {512, 900}}) {
     Batch batch(heap, bytes, count);
     for (int round = 0; round < 8; ++round) batch.once();
-    const HeapReading before = reading(heap);
+    const uint64_t before = moved_slots(heap);
     for (int round = 0; round < 4; ++round) batch.once();
-    const HeapReading after = reading(heap);
-    EXPECT_EQ(after.refills, before.refills) << bytes;
-    EXPECT_EQ(after.flushes, before.flushes) << bytes;
+    EXPECT_EQ(moved_slots(heap), before) << bytes;
   }
   EXPECT_TRUE(heap->is_valid());
   EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);

@@ -58,6 +58,28 @@ TEST_P(BinTest, SlotsOfAFreshSpanAreHandedOutInAscendingOrder) {
   EXPECT_EQ(model.stats().spans, 1u);
 }
 
+// Readers count spans that no eighth counts as full.
+TEST_P(BinTest, AnEmptySpanCountsInTheLowestEighthAndAFullOneInNone) {
+  constexpr size_t kSpans = 3;
+  BinModel model(GetParam());
+  const auto in_eighths = [&] {
+    size_t spans = 0;
+    for (const uint32_t in_eighth : model.stats().occupancy) spans += in_eighth;
+    return spans;
+  };
+  {
+    Lock lock(model.bin().mutex());
+    model.bin().keep_empty_locked(kSpans * Pages(model.info().pages).bytes(), GetParam());
+  }
+  while (model.live().size() < kSpans * model.info().slots) model.take(1);
+  EXPECT_EQ(model.stats().spans, kSpans);
+  EXPECT_EQ(in_eighths(), 0u);
+  model.give_live(model.live());
+  EXPECT_EQ(model.stats().spans, kSpans);
+  EXPECT_EQ(model.stats().occupancy[0], kSpans);
+  EXPECT_EQ(in_eighths(), kSpans);
+}
+
 TEST_P(BinTest, NeighboursComeHomeInAnyOrder) {
   Random random = test::seeded(GetParam());
   LOAM_TRACE_SEED(random);

@@ -93,6 +93,17 @@ fn can_read_glibc() -> bool {
     true
 }
 
+/// How far the live bytes of a report are from those that the program holds, as a share of these.
+fn live_error(heap: &Value, held: f64) -> f64 {
+    heap["live_bytes"].as_f64().unwrap() / held - 1.0
+}
+
+/// Beside its blocks, a program holds some KiB that the C library allocated for itself.
+fn assert_live(heap: &Value, held: f64) {
+    let error = live_error(heap, held);
+    assert!(error.abs() < 0.02, "live {error:+.4} of {held}: {heap}");
+}
+
 /// Shape, threads, percent kept, MiB a thread.
 const SHAPES: [[&str; 4]; 10] = [
     ["0", "1", "20", "64"],
@@ -113,13 +124,12 @@ fn what_a_glibc_heap_holds_and_what_a_trim_frees_is_read_from_outside() {
         return;
     }
     for shape in SHAPES {
+        println!("{shape:?}");
         let mut patient = Patient::start(&program("truth"), &shape, None);
         let held = patient.ask("live") as f64;
         let (_, document) = patient.diagnosis(&[]);
         let heap = &document["evidence"]["heap"];
-        let error = heap["live_bytes"].as_f64().unwrap() / held - 1.0;
-        // Beside its blocks, the program holds some KiB that the C library allocated for itself.
-        assert!(error.abs() < 0.02, "{shape:?}: live {error:+.4}: {heap}");
+        assert_live(heap, held);
         assert_eq!(heap["problems"], serde_json::json!([]), "{shape:?}");
         check_trim(&mut patient, heap, &shape);
     }
@@ -168,8 +178,7 @@ fn freed_blocks_beyond_those_that_are_followed_do_not_count_as_live() {
         return skip("doctor: this C library does not mangle the links of its lists");
     }
     assert!(problems.is_empty(), "{problems:?}");
-    let error = heap["live_bytes"].as_f64().unwrap() / held - 1.0;
-    assert!(error.abs() < 0.02, "live {error:+.4}: {heap}");
+    assert_live(heap, held);
 }
 
 /// Half a million freed blocks wait in threads' caches, and more than a million in fast bins, whose lists are cut. Both
@@ -192,8 +201,7 @@ fn freed_blocks_in_threads_caches_count_once_where_lists_are_cut() {
         return skip("doctor: this C library does not mangle the links of its lists");
     }
     assert_eq!(heap["problems"], serde_json::json!([]));
-    let error = heap["live_bytes"].as_f64().unwrap() / held - 1.0;
-    assert!(error.abs() < 0.02, "live {error:+.4}: {heap}");
+    assert_live(heap, held);
 }
 
 /// The system calls of a look, with their arguments.
@@ -303,8 +311,7 @@ fn an_ordinary_user_examines_his_own_program() {
     let document: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
     let heap = &document["evidence"]["heap"];
     if can_read_glibc() {
-        let error = heap["live_bytes"].as_f64().unwrap() / held - 1.0;
-        assert!(error.abs() < 0.02, "live {error:+.4}: {document}");
+        assert_live(heap, held);
     }
     // The pages are those that root sees.
     let (_, by_root) = patient.diagnosis(&[]);
@@ -352,8 +359,7 @@ fn a_program_in_a_container_is_examined_from_its_host() {
     let document: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
     assert_eq!(document["evidence"]["usable_cores"], 1, "{document}");
     if can_read_glibc() {
-        let live = document["evidence"]["heap"]["live_bytes"].as_f64().unwrap();
-        assert!((live / held - 1.0).abs() < 0.02, "{live} of {held}");
+        assert_live(&document["evidence"]["heap"], held);
     }
 }
 
@@ -373,8 +379,7 @@ fn a_static_program_without_symbols_is_read_too() {
     let mut patient = Patient::start(&product, &["0", "2", "50", "32"], None);
     let held = patient.ask("live") as f64;
     let (_, document) = patient.diagnosis(&[]);
-    let live = document["evidence"]["heap"]["live_bytes"].as_f64().unwrap();
-    assert!((live / held - 1.0).abs() < 0.02, "{live} of {held}");
+    assert_live(&document["evidence"]["heap"], held);
 }
 
 #[test]
@@ -416,8 +421,7 @@ fn a_heap_that_changes_while_it_is_read_is_told_within_five_percent() {
                 let before = patient.ask("live") as f64;
                 let (_, document) = patient.diagnosis(&[]);
                 let after = patient.ask("live") as f64;
-                let live = document["evidence"]["heap"]["live_bytes"].as_f64().unwrap();
-                live / ((before + after) / 2.0) - 1.0
+                live_error(&document["evidence"]["heap"], (before + after) / 2.0)
             })
             .collect();
         errors.sort_by(f64::total_cmp);

@@ -83,8 +83,9 @@ impl<'a, IsChunk: Fn(u64) -> bool> Records<'a, IsChunk> {
         }
     }
 
-    /// Adds a chunk in use if it is as long as a record. The main thread's record is the first chunk of all, so marks are
-    /// known before the chunks that have them.
+    /// Adds a chunk in use if it is as long as a record. A random mark is learned from records: the main thread's is the
+    /// first chunk of all, so the mark is known before other chunks that have it. A mark that is a record's address is known
+    /// with its record, and chunks that have it may come before.
     pub fn add(&mut self, memory: &impl Memory, chunk: &Chunk) {
         if chunk.size != self.layout.cache_chunk() {
             return;
