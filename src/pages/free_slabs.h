@@ -89,61 +89,6 @@ class FreeSlabs {
   List<Slab, AgeList> age_;
 };
 
-// The page heap calls each of these two at one place.
-LOAM_INLINE unsigned FreeSlabs::mark_used(Slab* slab, unsigned first, unsigned count) {
-  const unsigned held = slab->backed.count_range(first, count);
-  if (LOAM_UNLIKELY(slab->huge)) surplus_.remove(Pages(count - held));
-  slab->free.clear_range(first, count);
-  if (held != count) slab->backed.set_range(first, count);
-  slab->free_pages = static_cast<uint16_t>(slab->free_pages - count);
-  slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages - held);
-  dirty_pages_ -= Pages(held);
-  if (slab->dirty_pages == 0) {
-    dirty_index(slab).place(slab, 0);
-    if (held != 0) age_.remove(slab);
-  }
-  if (slab->free_pages == 0) free_index(unsigned(slab->kind)).place(slab, 0);
-  return held;
-}
-
-LOAM_INLINE bool FreeSlabs::mark_free(Slab* slab, unsigned first, unsigned count,
-                                      uint32_t unbacked_mask, uint64_t since_ms) {
-  LOAM_ASSERT(dirty_bits(slab).copy().count_range(first, count) == 0);
-  slab->free.set_range(first, count);
-  const bool is_listed = slab->dirty_pages != 0;
-  unsigned dirty = count;
-  if (LOAM_UNLIKELY(unbacked_mask == kNoneBacked)) {
-    slab->backed.clear_range(first, count);
-    dirty = 0;
-  } else {
-    for (uint32_t mask = unbacked_mask; mask != 0; mask &= mask - 1) {
-      slab->backed.clear(first + lowest_bit(mask));
-      --dirty;
-    }
-  }
-  slab->free_pages = static_cast<uint16_t>(slab->free_pages + count);
-  slab->dirty_pages = static_cast<uint16_t>(slab->dirty_pages + dirty);
-  dirty_pages_ += Pages(dirty);
-  if (slab->dirty_pages != 0) note_age(slab, is_listed, since_ms);
-
-  if (slab->free_pages == kPagesPerSlab) {
-    free_index(unsigned(slab->kind)).place(slab, 0);
-    dirty_[unsigned(slab->kind)].place(slab, 0);
-    slab->state = SlabState::kWhole;
-    refresh_dirty(slab);
-    return true;
-  }
-  const unsigned free_run = run_around(slab->free, first, count);
-  if (free_run > slab->free_bin) free_index(unsigned(slab->kind)).place(slab, free_run);
-  if (unbacked_mask != 0) {
-    refresh_dirty(slab);
-  } else {
-    const unsigned dirty_run = run_around(dirty_bits(slab), first, count);
-    if (dirty_run > slab->dirty_bin) dirty_[unsigned(slab->kind)].place(slab, dirty_run);
-  }
-  return false;
-}
-
 [[nodiscard]] inline PageId first_page_of(const Slab* slab) {
   return PageId(region_of(slab)->number_of(slab) * kPagesPerSlab);
 }
