@@ -51,11 +51,12 @@ impl Patient {
         self.0.pid()
     }
 
+    /// Counted page by page: `status` has sums that each processor may be behind with.
     fn anonymous(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status
+        let pages = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap();
+        let line = pages
             .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"))
+            .find_map(|line| line.strip_prefix("Anonymous:"))
             .unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
@@ -144,8 +145,7 @@ fn what_a_trim_frees_on_loam_is_read_from_how_full_its_spans_are() {
         skip("no heap is built here");
         return;
     };
-    // Threads that fill a heap at the same time leave it in a different state in each run.
-    for shape in SHAPES.into_iter().filter(|shape| shape[1] == "1") {
+    for shape in SHAPES {
         let mut patient = Patient::start(&program("truth"), &shape, Some(&library));
         let (_, document) = patient.diagnosis(&[]);
         check_trim(&mut patient, &document["evidence"]["heap"], &shape);

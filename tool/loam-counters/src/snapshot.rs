@@ -126,6 +126,9 @@ pub struct ClassFigures {
     /// Slots of such a span.
     #[serde(skip)]
     pub span_slots: u64,
+    /// Spans without a used slot. Libraries that do not tell them count as having none.
+    #[serde(skip)]
+    pub empty_spans: u64,
 }
 
 impl ClassFigures {
