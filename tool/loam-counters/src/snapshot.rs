@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -219,6 +220,9 @@ pub struct Snapshot {
     /// Address ranges of blocks: start and end.
     #[serde(skip)]
     pub block_ranges: Vec<(u64, u64)>,
+    /// Address ranges of free pages that are backed, without those in parked runs.
+    #[serde(skip)]
+    pub free_ranges: Arc<Vec<(u64, u64)>>,
     /// Addresses of records. The mappings around them, without the blocks, are the heap's metadata.
     #[serde(skip)]
     pub record_addresses: Vec<u64>,
