@@ -220,9 +220,12 @@ pub struct Snapshot {
     /// Address ranges of blocks: start and end.
     #[serde(skip)]
     pub block_ranges: Vec<(u64, u64)>,
-    /// Address ranges of free pages that are backed, without those in parked runs.
+    /// Address ranges of free pages, without those in parked runs.
     #[serde(skip)]
     pub free_ranges: Arc<Vec<(u64, u64)>>,
+    /// Bytes in these that the heap counts as backed.
+    #[serde(skip)]
+    pub free_backed_bytes: u64,
     /// Addresses of records. The mappings around them, without the blocks, are the heap's metadata.
     #[serde(skip)]
     pub record_addresses: Vec<u64>,

@@ -35,7 +35,7 @@ pub struct View {
     /// Its allocator.
     pub allocator: Option<Allocator>,
     /// Bytes of free pages that the heap counts as backed and that are not in memory, as far as that was looked at: a
-    /// run may be freed before all its pages were touched.
+    /// run may be freed before all its pages were touched, and the system may not have given a huge page.
     pub free_and_absent: u64,
     /// The heap's counters; none if the process has no Loam heap.
     pub counters: Result<Option<Snapshot>, CountersError>,
@@ -157,18 +157,23 @@ impl View {
         };
         let ranges = &snapshot.free_ranges;
         let near = |one: &(u64, u64), next: &(u64, u64)| one.1 <= next.0 && next.0 - one.1 <= NEAR;
-        let absent = ranges.chunk_by(near).filter_map(|stretch| {
+        let resident = ranges.chunk_by(near).map(|stretch| {
             // Each range is a piece, and what lies between two ranges.
             let ends: Vec<u64> = stretch
                 .iter()
                 .flat_map(|(start, end)| [*start, *end])
                 .collect();
             let held = pagemap.held(*ends.first()?, &ends[1..])?;
-            let there: u64 = held.iter().step_by(2).map(|held| held.resident).sum();
-            let bytes: u64 = stretch.iter().map(|(start, end)| end - start).sum();
-            Some(bytes.saturating_sub(there))
+            Some(
+                held.iter()
+                    .step_by(2)
+                    .map(|held| held.resident)
+                    .sum::<u64>(),
+            )
         });
-        self.free_and_absent = absent.sum();
+        if let Some(resident) = resident.sum::<Option<u64>>() {
+            self.free_and_absent = snapshot.free_backed_bytes.saturating_sub(resident);
+        }
     }
 
     /// Adds the counters that only the system knows.

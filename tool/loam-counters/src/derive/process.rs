@@ -27,6 +27,9 @@ pub fn fill(
     formulas(raw, is_sampling, &mut snapshot.process);
     if let Some(runs) = known.of(raw, constants) {
         snapshot.free_ranges = Arc::clone(&runs.ranges);
+        let of_heap = |field| raw.row("page_heap").and_then(|row| row.get(field));
+        let backed = [of_heap("dirty_pages"), of_heap("surplus_pages").or(Some(0))];
+        snapshot.free_backed_bytes = times(sum(backed), constants.page).unwrap_or(0);
         free_runs(raw, constants, runs, snapshot);
     }
     if is_sampling {
@@ -73,7 +76,7 @@ fn formulas(raw: &Raw, is_sampling: bool, values: &mut Values) {
 struct Runs {
     backed: Lengths,
     unbacked: Lengths,
-    /// The addresses of those that are backed.
+    /// The addresses of all.
     ranges: Arc<Vec<(u64, u64)>>,
 }
 
@@ -171,10 +174,12 @@ impl Runs {
             let base = bases.get(row.record.parent).copied().unwrap_or(0);
             let start = block_at(constants, base, row.record.number);
             let place = |page: u64| start.saturating_add(page.saturating_mul(constants.page));
-            let backed_and_free = both(|free, backed| free & backed);
-            runs.backed.add_bits(&backed_and_free, |first, length| {
+            let mut all = Lengths::default();
+            all.add_bits(&free, |first, length| {
                 ranges.push((place(first), place(first + length)));
             });
+            let backed_and_free = both(|free, backed| free & backed);
+            runs.backed.add_bits(&backed_and_free, |_, _| ());
             let unbacked = both(|free, backed| free & !backed);
             runs.unbacked.add_bits(&unbacked, |_, _| ());
         }
