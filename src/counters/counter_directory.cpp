@@ -202,6 +202,7 @@ struct CounterFields {
                         4) LOAM_FIELD("remote_batches", Bin, totals_.remote_batches)
                         LOAM_FIELD("remote_blocks", Bin, totals_.remote_blocks)(
                             "occupancy", __builtin_offsetof(Bin, occupancy_), 4, Bin::kLists)
+                            LOAM_FIELD("empty_spans", Bin, counts_.empty_spans)
         .next;
   }
 

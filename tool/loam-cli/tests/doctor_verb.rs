@@ -51,11 +51,12 @@ impl Patient {
         self.0.pid()
     }
 
+    /// Counted page by page: `status` has sums that each processor may be behind with.
     fn anonymous(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status
+        let pages = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap();
+        let line = pages
             .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"))
+            .find_map(|line| line.strip_prefix("Anonymous:"))
             .unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
@@ -131,19 +132,19 @@ fn what_a_glibc_heap_holds_and_what_a_trim_frees_is_read_from_outside() {
         let heap = &document["evidence"]["heap"];
         assert_live(heap, held);
         assert_eq!(heap["problems"], serde_json::json!([]), "{shape:?}");
-        check_trim(&mut patient, heap, &shape);
+        check_trim(&mut patient, heap, &shape, 64 << 10);
     }
 }
 
-/// Trims, and compares the bytes that went with the prediction.
-fn check_trim(patient: &mut Patient, heap: &Value, shape: &[&str]) {
+/// Trims, and compares the bytes that went with the prediction. `slack`: at least the bytes of a trim's own records, and
+/// of the page from which the answer is printed.
+fn check_trim(patient: &mut Patient, heap: &Value, shape: &[&str], slack: u32) {
     let predicted = heap["trim"]["bytes"].as_f64().unwrap();
     let before = patient.anonymous() as f64;
     patient.ask("trim");
     let freed = before - patient.anonymous() as f64;
-    // 64 KiB: the bytes of a trim's own records, and of the page from which the answer is printed.
     assert!(
-        (predicted - freed).abs() <= (0.1 * freed).max(65536.0),
+        (predicted - freed).abs() <= (0.1 * freed).max(slack.into()),
         "{shape:?}: predicted {predicted}, went {freed}"
     );
 }
@@ -154,11 +155,12 @@ fn what_a_trim_frees_on_loam_is_read_from_how_full_its_spans_are() {
         skip("no heap is built here");
         return;
     };
-    // Threads that fill a heap at the same time leave it in a different state in each run.
-    for shape in SHAPES.into_iter().filter(|shape| shape[1] == "1") {
+    for shape in SHAPES {
         let mut patient = Patient::start(&program("truth"), &shape, Some(&library));
         let (_, document) = patient.diagnosis(&[]);
-        check_trim(&mut patient, &document["evidence"]["heap"], &shape);
+        // How the blocks of several threads lie differs in each run, and some were taken from spans and never touched.
+        let slack = if shape[1] == "1" { 64 << 10 } else { 1 << 20 };
+        check_trim(&mut patient, &document["evidence"]["heap"], &shape, slack);
     }
 }
 

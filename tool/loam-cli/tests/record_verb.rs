@@ -275,7 +275,7 @@ fn the_process_is_sampled_and_its_exit_code_is_its_own() {
         }"#;
     fs::write(&source, code).unwrap();
     compile(
-        &["-O1", "-fno-builtin"],
+        &["-O1", "-fno-builtin", "-Wl,--build-id=none"],
         &source,
         &dir.path().join("sleepy"),
     );
@@ -312,10 +312,10 @@ fn the_process_is_sampled_and_its_exit_code_is_its_own() {
     assert!(heap < half + (4 << 20), "{heap} bytes of heap");
     assert!(told.touches > 0);
     assert_eq!(told.ends[0].1, Ended::Code(7));
-    assert!(told.processes[0]
-        .modules
-        .iter()
-        .any(|one| one.build_id.is_some()));
+    let modules = &told.processes[0].modules;
+    assert!(modules.iter().any(|one| one.build_id.is_some()));
+    let mut own = modules.iter().filter(|one| one.path.ends_with("/sleepy"));
+    assert!(own.all(|one| one.checksum.is_some()), "{modules:?}");
     let times: Vec<_> = told.samples.iter().map(|one| one.time.unwrap()).collect();
     assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
 }

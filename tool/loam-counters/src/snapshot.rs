@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -126,6 +127,9 @@ pub struct ClassFigures {
     /// Slots of such a span.
     #[serde(skip)]
     pub span_slots: u64,
+    /// Spans without a used slot. Libraries that do not tell them count as having none.
+    #[serde(skip)]
+    pub empty_spans: u64,
 }
 
 impl ClassFigures {
@@ -216,6 +220,12 @@ pub struct Snapshot {
     /// Address ranges of blocks: start and end.
     #[serde(skip)]
     pub block_ranges: Vec<(u64, u64)>,
+    /// Address ranges of free pages, without those in parked runs.
+    #[serde(skip)]
+    pub free_ranges: Arc<Vec<(u64, u64)>>,
+    /// Bytes in these that the heap counts as backed.
+    #[serde(skip)]
+    pub free_backed_bytes: u64,
     /// Addresses of records. The mappings around them, without the blocks, are the heap's metadata.
     #[serde(skip)]
     pub record_addresses: Vec<u64>,

@@ -3,10 +3,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use loam_format::trace::Module;
 use object::{Object, ObjectSection, ObjectSegment, ReadCache};
@@ -16,33 +19,6 @@ use crate::process::Pid;
 
 /// A section: its address in the file's numbering, and its bytes.
 pub type Section = (Range<u64>, Arc<[u8]>);
-
-/// What tells a file of code from another one at its path. A file has one of the two.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// The linker's identity of it, in hexadecimal.
-    pub build_id: Option<String>,
-    /// Without that, the CRC-32 of its bytes and their number.
-    pub checksum: Option<String>,
-}
-
-impl Identity {
-    /// Of a file; `None` if it can not be read or is no program.
-    pub fn of(path: &Path) -> Option<Identity> {
-        let cache = ReadCache::new(File::open(path).ok()?);
-        let file = object::File::parse(&cache).ok()?;
-        Some(Identity::with(&file, path))
-    }
-
-    fn with<'a>(file: &impl Object<'a>, path: &Path) -> Identity {
-        let build_id = build_id_in(file);
-        let checksum = match build_id {
-            Some(_) => None,
-            None => checksum(path).ok(),
-        };
-        Identity { build_id, checksum }
-    }
-}
 
 /// Whether a file is that of a recorded module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +40,7 @@ impl Same {
         let file = object::File::parse(&cache).ok()?;
         let is_same = match (&module.build_id, &module.checksum) {
             (Some(_), _) => build_id_in(&file) == module.build_id,
-            (None, Some(_)) => Identity::with(&file, path).checksum == module.checksum,
+            (None, Some(_)) => checksum(&File::open(path).ok()?).ok() == module.checksum,
             (None, None) => return Some(Same::Unsaid),
         };
         Some(if is_same { Same::Yes } else { Same::No })
@@ -81,11 +57,12 @@ pub fn build_id(path: &Path) -> Option<String> {
     build_id_in(&object::File::parse(&cache).ok()?)
 }
 
-fn checksum(path: &Path) -> io::Result<String> {
-    let (mut file, mut crc) = (File::open(path)?, crc32fast::Hasher::new());
+/// The CRC-32 of a file's bytes and their number.
+fn checksum(file: &File) -> io::Result<String> {
+    let mut crc = crc32fast::Hasher::new();
     let (mut piece, mut bytes) = (vec![0; 1 << 16], 0);
     loop {
-        match file.read(&mut piece)? {
+        match file.read_at(&mut piece, bytes)? {
             0 => return Ok(format!("{:08x}-{bytes}", crc.finalize())),
             size => {
                 crc.update(&piece[..size]);
@@ -95,11 +72,80 @@ fn checksum(path: &Path) -> io::Result<String> {
     }
 }
 
+/// Checksums of files that have no build id. Another thread computes them, each once: a file of a GiB takes a second.
+#[derive(Debug, Default)]
+pub struct Checksums {
+    /// By device, number, and the time of the last change.
+    known: HashMap<(u64, u64, i64, i64), Checksum>,
+    work: Option<Sender<Checksum>>,
+}
+
+impl Checksums {
+    /// That of a file that a process has mapped; `None` if the file can not be opened.
+    pub fn of(&mut self, pid: Pid, name: &str) -> Option<Checksum> {
+        let file = as_seen_by(pid, name)
+            .iter()
+            .find_map(|path| File::open(path).ok())?;
+        let about = file.metadata().ok()?;
+        let key = (about.dev(), about.ino(), about.mtime(), about.mtime_nsec());
+        if let Some(known) = self.known.get(&key) {
+            return Some(known.clone());
+        }
+        let found = OnceLock::new();
+        let checksum = Checksum(Arc::new(Pending { file, found }));
+        self.known.insert(key, checksum.clone());
+        let work = self.work.get_or_insert_with(|| {
+            let (work, taken) = mpsc::channel::<Checksum>();
+            thread::spawn(move || taken.iter().for_each(|checksum| drop(checksum.wait())));
+            work
+        });
+        // Without that thread, the first one that waits computes.
+        let _ = work.send(checksum.clone());
+        Some(checksum)
+    }
+}
+
+/// A checksum that may still be computed.
+#[derive(Debug, Clone)]
+pub struct Checksum(Arc<Pending>);
+
+#[derive(Debug)]
+struct Pending {
+    file: File,
+    found: OnceLock<Option<String>>,
+}
+
+impl Checksum {
+    /// The checksum, if it is known by now.
+    pub fn now(&self) -> Option<String> {
+        self.0.found.get().cloned().flatten()
+    }
+
+    /// Whether `wait` does not wait.
+    pub fn is_known(&self) -> bool {
+        self.0.found.get().is_some()
+    }
+
+    /// The checksum, as soon as it is computed; `None` if the file can not be read.
+    pub fn wait(&self) -> Option<String> {
+        let compute = || checksum(&self.0.file).ok();
+        self.0.found.get_or_init(compute).clone()
+    }
+}
+
+/// Where a file is for us that a process has mapped: first as the process sees it, because the process may be in a
+/// container of its own.
+fn as_seen_by(pid: Pid, name: &str) -> [PathBuf; 2] {
+    let mut inside = PathBuf::from(format!("/proc/{pid}/root"));
+    inside.push(name.trim_start_matches('/'));
+    [inside, PathBuf::from(name)]
+}
+
 /// A file of code.
 #[derive(Debug, Default)]
 pub struct Code {
-    /// Which file it is.
-    pub identity: Identity,
+    /// The linker's identity of it, in hexadecimal.
+    pub build_id: Option<String>,
     /// Parts that are loaded as code: offset in the file, bytes, and address in the file's numbering.
     parts: Vec<(u64, u64, u64)>,
     /// `.eh_frame`.
@@ -134,7 +180,7 @@ impl Code {
                 (offset, bytes, segment.address())
             });
         Some(Code {
-            identity: Identity::with(&file, path),
+            build_id: build_id_in(&file),
             parts: parts.collect(),
             frames: section(".eh_frame"),
             index: section(".eh_frame_hdr"),
@@ -170,11 +216,8 @@ impl Codes {
     pub fn of(&mut self, pid: Pid, mapping: &Mapping) -> Option<Arc<Code>> {
         let key = (mapping.device.clone(), mapping.inode, mapping.name.clone());
         let read = self.read.entry(key).or_insert_with(|| {
-            // The file as the process sees it, because the process may be in a container of its own.
-            let mut inside = PathBuf::from(format!("/proc/{pid}/root"));
-            inside.push(mapping.name.trim_start_matches('/'));
-            let read = Code::read(&inside).or_else(|| Code::read(Path::new(&mapping.name)));
-            read.map(Arc::new)
+            let read = as_seen_by(pid, &mapping.name);
+            read.iter().find_map(|path| Code::read(path)).map(Arc::new)
         });
         read.clone()
     }
@@ -194,6 +237,33 @@ mod tests {
         assert_eq!(code.address_of(0x10_1200), Some(0x4200));
         assert_eq!(code.address_of(0x10_9000), None);
         assert_eq!(code.address_of(0x1000), None);
+    }
+
+    #[test]
+    fn a_checksum_is_computed_once_for_a_file_of_several_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["a", "b", "c"].map(|name| folder.path().join(name));
+        std::fs::write(&names[0], "123456789").unwrap();
+        std::fs::hard_link(&names[0], &names[1]).unwrap();
+        std::fs::write(&names[2], "12345678").unwrap();
+        let mut checksums = Checksums::default();
+        let pid = std::process::id() as Pid;
+        let of = |checksums: &mut Checksums, path: &Path| {
+            checksums.of(pid, path.to_str().unwrap()).unwrap()
+        };
+        let found: Vec<Checksum> = names.iter().map(|name| of(&mut checksums, name)).collect();
+        // The CRC-32 of these digits is the one that its definition gives as an example.
+        assert_eq!(found[0].wait().as_deref(), Some("cbf43926-9"));
+        assert!(found[0].is_known() && Arc::ptr_eq(&found[0].0, &found[1].0));
+        assert!(found[2].wait().unwrap().ends_with("-8"));
+        // Nothing is waited for: the other thread computes it too.
+        assert!(checksums.of(pid, "/no/such/file").is_none());
+        std::fs::write(&names[2], "1234567").unwrap();
+        let changed = of(&mut checksums, &names[2]);
+        while !changed.is_known() {
+            thread::yield_now();
+        }
+        assert!(changed.wait().unwrap().ends_with("-7"));
     }
 
     #[test]

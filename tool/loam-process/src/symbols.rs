@@ -152,7 +152,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code::Code;
+    use crate::code::{Checksums, Code};
 
     #[test]
     fn what_a_stripped_file_does_not_export_has_no_name() {
@@ -171,7 +171,7 @@ mod tests {
         let code = Code::read(&library).unwrap();
         let module = Module {
             path: library.to_str().unwrap().into(),
-            build_id: code.identity.build_id.clone(),
+            build_id: code.build_id.clone(),
             ..Module::default()
         };
         let mut symbols = Symbols::default();
@@ -212,7 +212,7 @@ mod tests {
         let code = Code::read(&library).unwrap();
         let mut module = Module {
             path: library.to_str().unwrap().into(),
-            build_id: code.identity.build_id.clone(),
+            build_id: code.build_id.clone(),
             ..Module::default()
         };
         let text = code.text.unwrap();
@@ -255,10 +255,12 @@ mod tests {
         let code = compile("sell");
         let module = Module {
             path: library.to_str().unwrap().into(),
-            checksum: code.identity.checksum.clone(),
+            checksum: Checksums::default()
+                .of(0, library.to_str().unwrap())
+                .and_then(|checksum| checksum.wait()),
             ..Module::default()
         };
-        assert!(code.identity.build_id.is_none() && module.checksum.is_some());
+        assert!(code.build_id.is_none() && module.checksum.is_some());
         let text = code.text.unwrap();
         let names = || {
             let mut symbols = Symbols::default();

@@ -15,7 +15,7 @@ use framehop::{
 use loam_format::bytes::u64_at;
 use loam_format::trace::Module;
 
-use crate::code::{Code, Codes, Identity};
+use crate::code::{Code, Codes};
 use crate::mappings::Mapping;
 use crate::process::Pid;
 use crate::rings::{CopiedStack, Registers};
@@ -90,7 +90,7 @@ impl Stacks {
         }
     }
 
-    /// The files that places name. The list only grows.
+    /// The files that places name, without checksums. The list only grows.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
@@ -166,12 +166,9 @@ impl Stacks {
 
     fn add(&mut self, mapping: Mapping, codes: &mut Codes) {
         let code = codes.of(self.pid, &mapping);
-        let identity = code.as_ref().map(|code| code.identity.clone());
-        let Identity { build_id, checksum } = identity.unwrap_or_default();
         let module = Module {
             path: mapping.name.clone(),
-            build_id,
-            checksum,
+            build_id: code.as_ref().and_then(|code| code.build_id.clone()),
             start: mapping.start,
             end: mapping.end,
             offset: mapping.offset,

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use loam_format::trace::{End, Frame, Mark, Module, Process, Sample, Stack, Touch};
 
+use loam_process::code::{Checksum, Checksums};
 use loam_process::rings::{Batch, Blocks};
 
 /// Where a process's blocks lie: followed by the drainer, looked at by the sampler.
@@ -55,6 +56,13 @@ pub struct Live {
     pub blocks: Shared,
 }
 
+/// The modules of streams.
+#[derive(Debug, Default)]
+struct Known {
+    streams: BTreeMap<u32, Vec<(Module, Option<Checksum>)>>,
+    checksums: Checksums,
+}
+
 /// Shared by all threads.
 #[derive(Debug, Default)]
 pub struct Board {
@@ -75,7 +83,7 @@ pub struct Board {
     reason: Mutex<Option<String>>,
     ended: Mutex<Option<(u32, ExitStatus)>>,
     live: Mutex<Vec<Live>>,
-    modules: Mutex<BTreeMap<u32, Vec<Module>>>,
+    modules: Mutex<Known>,
     notes: Mutex<Vec<String>>,
 }
 
@@ -126,20 +134,35 @@ impl Board {
         lock(&self.live)
     }
 
-    /// Adds to what is known of a stream's modules. Their numbers, and all of them: the list only grows, since frames
-    /// name modules by their place in it.
-    pub fn know_modules(&self, stream: u32, found: &[Module]) -> (Vec<u64>, Vec<Module>) {
-        let mut all = lock(&self.modules);
-        let known = all.entry(stream).or_default();
+    /// Adds to what is known of a stream's modules. Their numbers, and all of them with the checksums that are known by
+    /// now: the list only grows, since frames name modules by their place in it.
+    pub fn know_modules(&self, live: (u32, i32), found: &[Module]) -> (Vec<u64>, Vec<Module>) {
+        let (stream, pid) = live;
+        let Known { streams, checksums } = &mut *lock(&self.modules);
+        let known = streams.entry(stream).or_default();
         let mut numbers = Vec::with_capacity(found.len());
         for module in found {
-            let place = known.iter().position(|other| other == module);
+            let place = known.iter().position(|(other, _)| other == module);
             numbers.push(place.unwrap_or(known.len()) as u64);
             if place.is_none() {
-                known.push(module.clone());
+                let has_none = module.build_id.is_none();
+                let checksum = has_none.then(|| checksums.of(pid, &module.path));
+                known.push((module.clone(), checksum.flatten()));
             }
         }
-        (numbers, known.clone())
+        let with_checksum = |(module, checksum): &(Module, Option<Checksum>)| Module {
+            checksum: checksum.as_ref().and_then(Checksum::now),
+            ..module.clone()
+        };
+        (numbers, known.iter().map(with_checksum).collect())
+    }
+
+    /// The checksums of a stream's modules that are still being computed.
+    pub fn unknown_checksums(&self, stream: u32) -> Vec<Checksum> {
+        let known = lock(&self.modules);
+        let modules = known.streams.get(&stream).into_iter().flatten();
+        let checksums = modules.filter_map(|(_, checksum)| checksum.as_ref());
+        checksums.filter(|one| !one.is_known()).cloned().collect()
     }
 
     /// Something that the user is to know.
@@ -150,5 +173,39 @@ impl Board {
     /// What there is to know.
     pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.notes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_of_a_module_comes_later_and_its_number_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own.so");
+        std::fs::write(&path, "123456789").unwrap();
+        let module = |start| Module {
+            path: path.to_str().unwrap().to_owned(),
+            start,
+            ..Module::default()
+        };
+        let with_id = Module {
+            build_id: Some("ab".to_owned()),
+            ..module(2)
+        };
+        let board = Board::default();
+        let live = (3, std::process::id() as i32);
+        let (numbers, _) = board.know_modules(live, &[module(1), with_id, module(4)]);
+        assert_eq!(numbers, [0, 1, 2]);
+        for checksum in board.unknown_checksums(3) {
+            checksum.wait();
+        }
+        assert!(board.unknown_checksums(3).is_empty());
+        let (numbers, all) = board.know_modules(live, &[module(4), module(9)]);
+        assert_eq!(numbers, [2, 3]);
+        let checksums = all.iter().map(|module| module.checksum.as_deref());
+        let known = Some("cbf43926-9");
+        assert_eq!(Vec::from_iter(checksums), [known, None, known, known]);
     }
 }

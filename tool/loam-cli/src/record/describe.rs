@@ -11,7 +11,7 @@ use std::thread;
 use loam_format::results::machine::Machine;
 use loam_format::trace::{Clock, Header, Module, Process};
 use loam_lab::allocators::{discover, Allocator};
-use loam_process::code::Identity;
+use loam_process::code;
 use loam_process::layout::Layout;
 use loam_process::mappings;
 use loam_process::rings::Image;
@@ -146,38 +146,33 @@ pub fn words_of(pid: i32) -> Vec<String> {
     words(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
 }
 
-/// Files that are mapped as code. Each file is read once.
+/// Files that are mapped as code. The build id of each file is read once.
 #[derive(Debug, Default)]
 pub struct Modules {
-    identities: HashMap<String, Identity>,
+    build_ids: HashMap<String, Option<String>>,
 }
 
 impl Modules {
     /// Those of a process.
     pub fn of(&mut self, pid: i32) -> Vec<Module> {
         let mappings = mappings::read_files(pid).unwrap_or_default();
-        let code = mappings
+        let files = mappings
             .iter()
             .filter(|mapping| mapping.executable && mapping.name.starts_with('/'));
-        code.map(|mapping| {
-            let Identity { build_id, checksum } = self.identity(&mapping.name);
-            Module {
-                path: mapping.name.clone(),
-                build_id,
-                checksum,
-                start: mapping.start,
-                end: mapping.end,
-                offset: mapping.offset,
-                ..Module::default()
-            }
-        })
-        .collect()
-    }
-
-    fn identity(&mut self, path: &str) -> Identity {
-        let known = self.identities.entry(path.to_owned());
-        let read = || Identity::of(Path::new(path)).unwrap_or_default();
-        known.or_insert_with(read).clone()
+        files
+            .map(|mapping| {
+                let known = self.build_ids.entry(mapping.name.clone());
+                let read = || code::build_id(Path::new(&mapping.name));
+                Module {
+                    path: mapping.name.clone(),
+                    build_id: known.or_insert_with(read).clone(),
+                    start: mapping.start,
+                    end: mapping.end,
+                    offset: mapping.offset,
+                    ..Module::default()
+                }
+            })
+            .collect()
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Drainer {
     board: Arc<Board>,
     notes: SyncSender<Note>,
     images: Vec<Running>,
-    /// Streams that have ended, and of whose allocator too little is known yet.
+    /// Streams that have ended, and of whose allocator or files too little is known yet.
     unnamed: Vec<Gone>,
     /// Streams by the name of their file, and the latest one of each process.
     by_name: BTreeMap<String, u32>,
@@ -80,8 +80,9 @@ struct Gone {
 }
 
 impl Gone {
-    fn is_ready(&self) -> bool {
+    fn is_ready(&self, board: &Board) -> bool {
         self.finding.as_ref().is_none_or(Finding::is_known)
+            && board.unknown_checksums(self.stream).is_empty()
     }
 }
 
@@ -393,7 +394,7 @@ impl Drainer {
         }
         let (ready, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unnamed)
             .into_iter()
-            .partition(Gone::is_ready);
+            .partition(|gone| gone.is_ready(&self.board));
         self.unnamed = later;
         for gone in ready {
             self.tell(gone);
@@ -459,8 +460,8 @@ impl Drainer {
         }
     }
 
-    /// Ends an image's stream. The end is told later if the allocator's name is not known: other processes' rings would
-    /// fill meanwhile.
+    /// Ends an image's stream. The end is told later if the allocator's name or a checksum is not known: other processes'
+    /// rings would fill meanwhile.
     fn end(&mut self, index: usize, ended: Ended, reason: Option<String>) {
         let running = self.images.swap_remove(index);
         let unknown = running.image.unknown_units();
@@ -487,16 +488,19 @@ impl Drainer {
             stream: running.stream,
             end,
         };
-        match gone.is_ready() {
+        match gone.is_ready(&self.board) {
             true => self.tell(gone),
             false => self.unnamed.push(gone),
         }
     }
 
-    /// Tells a stream's end, after the allocator's name; waits for the name.
+    /// Tells a stream's end, after the allocator's name and the files' checksums; waits for these.
     fn tell(&self, mut gone: Gone) {
         if let Some(finding) = &gone.finding {
             gone.stacks.complete(finding);
+        }
+        for checksum in self.board.unknown_checksums(gone.stream) {
+            checksum.wait();
         }
         // The sampler may have told an older description meanwhile.
         if let Some(process) = gone.stacks.process(&self.board) {

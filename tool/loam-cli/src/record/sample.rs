@@ -6,7 +6,8 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use loam_format::trace::{Sample, Touch};
-use loam_process::mappings::{self, Mapping};
+use loam_process::gently::{self, Looked};
+use loam_process::mappings::Mapping;
 use loam_process::pagemap::Pagemap;
 use loam_process::process::private_bytes;
 use loam_process::rings::{now, Blocks, GRANULE};
@@ -128,7 +129,7 @@ fn glance(
     if due.is_some_and(|age| one.since.elapsed() >= *age) {
         known.described += 1;
         let mut process = one.process.clone();
-        (_, process.modules) = board.know_modules(one.stream, &modules.of(one.pid));
+        (_, process.modules) = board.know_modules((one.stream, one.pid), &modules.of(one.pid));
         is_taken &= process.modules.is_empty()
             || notes
                 .send(Note::Update(one.stream, Box::new(process)))
@@ -164,14 +165,14 @@ fn cheap(pid: i32, ticks: u64) -> Option<Sample> {
 /// blocks is resident, as of the same moment.
 fn look(one: &Live, known: &mut Watched, began: u64, sample: &mut Sample) -> Vec<Touch> {
     let begin = now();
-    let Ok(mapped) = mappings::read_all(one.pid) else {
+    let Ok(looked) = gently::read(one.pid) else {
         return Vec::new();
     };
     let time = (begin + (now() - begin) / 2).saturating_sub(began);
     let Ok(map) = Pagemap::open(one.pid) else {
         return Vec::new();
     };
-    classify(&mapped, &lock(&one.blocks), &map, sample);
+    classify(&looked, &lock(&one.blocks), &map, sample);
     sample.time = Some(time);
     let (touches, last) = touched(
         &lock(&one.blocks).large.clone(),
@@ -184,15 +185,15 @@ fn look(one: &Live, known: &mut Watched, began: u64, sample: &mut Sample) -> Vec
 }
 
 /// The heap: private anonymous memory of mappings in which a block ever began, but for what the program mapped itself. The
-/// kernel merges the two where they lie side by side.
-fn classify(mapped: &[Mapping], blocks: &Blocks, map: &Pagemap, sample: &mut Sample) {
+/// kernel merges the two where they lie side by side. Lazily freed bytes are left out if they are not known.
+fn classify(looked: &Looked, blocks: &Blocks, map: &Pagemap, sample: &mut Sample) {
     let holds_blocks = |mapping: &&Mapping| {
         // The last piece may belong to the next mapping in part: then it counts for both.
         let pieces = mapping.start >> GRANULE..=mapping.end.saturating_sub(1) >> GRANULE;
         blocks.granules.range(pieces).next().is_some()
     };
     let is_of_a_file = |mapping: &&Mapping| mapping.name.starts_with('/');
-    let private = mapped.iter().filter(|mapping| !mapping.shared);
+    let private = looked.mappings.iter().filter(|mapping| !mapping.shared);
     let heap = private
         .filter(|mapping| !is_of_a_file(mapping))
         .filter(holds_blocks);
@@ -209,8 +210,8 @@ fn classify(mapped: &[Mapping], blocks: &Blocks, map: &Pagemap, sample: &mut Sam
     }
     sample.resident_heap = Some(resident);
     sample.huge = Some(huge);
-    sample.lazily_freed = Some(lazily_freed);
-    sample.mappings = Some(mapped.len() as u64);
+    sample.lazily_freed = looked.is_whole.then_some(lazily_freed);
+    sample.mappings = Some(looked.mappings.len() as u64);
 }
 
 /// Resident pages of large live blocks behind `from`, as many as a moment allows; and the last block's address.
@@ -266,6 +267,31 @@ mod tests {
         let (touches, last) = touched(&large, &map, 0, 5);
         let pages = touches[0].pages.unwrap();
         assert!((64..=65).contains(&pages) && last == 0, "{pages:?}");
+    }
+
+    #[test]
+    fn a_large_heap_is_looked_at_without_smaps() {
+        let page = rustix::param::page_size() as u64;
+        let bytes = 80 << 20;
+        let block = vec![1_u8; bytes as usize];
+        let address = block.as_ptr() as u64;
+        let one = Live {
+            stream: 0,
+            pid: std::process::id() as i32,
+            process: loam_format::trace::Process::default(),
+            since: Instant::now(),
+            blocks: super::super::board::Shared::default(),
+        };
+        lock(&one.blocks).granules.insert(address >> GRANULE);
+        lock(&one.blocks).large.insert(address, bytes);
+        let mut sample = Sample::default();
+        let touches = look(&one, &mut Watched::new(), 0, &mut sample);
+        // Only smaps has the lazily freed bytes.
+        let has_smaps = gently::read(one.pid).unwrap().is_whole;
+        assert_eq!(sample.lazily_freed.is_some(), has_smaps);
+        assert!(touches[0].pages.unwrap() >= bytes / page);
+        assert!(sample.resident_heap.unwrap() >= bytes && sample.mappings.unwrap() > 4);
+        drop(block);
     }
 
     #[test]

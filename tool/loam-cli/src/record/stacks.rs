@@ -99,7 +99,7 @@ impl Follower {
 
     fn learn(&mut self, board: &Board) -> Process {
         let known = &self.stacks.modules()[self.modules.len()..];
-        let (numbers, all) = board.know_modules(self.stream, known);
+        let (numbers, all) = board.know_modules((self.stream, self.pid), known);
         self.modules.extend(numbers);
         Process {
             modules: all,
@@ -113,11 +113,13 @@ impl Follower {
         self.is_told = true;
     }
 
-    /// The process with all its modules, if more is known than at its beginning, or stacks name the modules: the last
+    /// The process with all its modules, if more is known than at its beginning, or stacks name the modules, or
+    /// modules have checksums: the last
     /// word on it so far.
     pub fn process(&self, board: &Board) -> Option<Process> {
-        let (_, modules): (_, Vec<Module>) = board.know_modules(self.stream, &[]);
-        self.is_told.then(|| Process {
+        let (_, modules): (_, Vec<Module>) = board.know_modules((self.stream, self.pid), &[]);
+        let has_more = modules.iter().any(|module| module.checksum.is_some());
+        (self.is_told || has_more).then(|| Process {
             modules,
             ..self.process.clone()
         })

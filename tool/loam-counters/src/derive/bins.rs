@@ -252,6 +252,7 @@ impl BinNumbers {
             occupancy,
             span_pages: class.pages,
             span_slots: class.slots,
+            empty_spans: bins.named("empty_spans").unwrap_or(0),
         }
     }
 }

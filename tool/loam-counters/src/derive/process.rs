@@ -25,7 +25,11 @@ pub fn fill(
     let rate = raw.row("sampler").and_then(|row| row.get("rate"));
     let is_sampling = rate.unwrap_or(0) > 0;
     formulas(raw, is_sampling, &mut snapshot.process);
-    if let Some(runs) = known.of(raw) {
+    if let Some(runs) = known.of(raw, constants) {
+        snapshot.free_ranges = Arc::clone(&runs.ranges);
+        let of_heap = |field| raw.row("page_heap").and_then(|row| row.get(field));
+        let backed = [of_heap("dirty_pages"), of_heap("surplus_pages").or(Some(0))];
+        snapshot.free_backed_bytes = times(sum(backed), constants.page).unwrap_or(0);
         free_runs(raw, constants, runs, snapshot);
     }
     if is_sampling {
@@ -72,6 +76,8 @@ fn formulas(raw: &Raw, is_sampling: bool, values: &mut Values) {
 struct Runs {
     backed: Lengths,
     unbacked: Lengths,
+    /// The addresses of all.
+    ranges: Arc<Vec<(u64, u64)>>,
 }
 
 /// How many runs there are of each length, by powers of two.
@@ -92,27 +98,35 @@ impl Lengths {
         }
     }
 
-    /// Adds the runs of set bits.
-    fn add_bits(&mut self, words: &[u64]) {
-        let mut length = 0;
+    /// Adds the runs of set bits. Tells the place of each, and its length.
+    fn add_bits(&mut self, words: &[u64], mut tell: impl FnMut(u64, u64)) {
+        let (mut at, mut length) = (0, 0);
+        let mut end = |at: u64, length: u64| {
+            self.add(length);
+            if length > 0 {
+                tell(at - length, length);
+            }
+        };
         for word in words {
             let (mut rest, mut left) = (*word, u64::BITS);
             while left > 0 {
                 let ones = rest.trailing_ones().min(left);
                 length += u64::from(ones);
+                at += u64::from(ones);
                 left -= ones;
                 if left == 0 {
                     break; // the run may go on in the next word
                 }
-                self.add(length);
+                end(at, length);
                 length = 0;
                 rest >>= ones;
                 let zeros = rest.trailing_zeros().min(left);
                 rest = rest.checked_shr(zeros).unwrap_or(0);
+                at += u64::from(zeros);
                 left -= zeros;
             }
         }
-        self.add(length);
+        end(at, length);
     }
 
     fn trimmed(&self) -> Vec<u64> {
@@ -127,19 +141,21 @@ pub struct KnownRuns(Option<(Arc<Copies>, Runs)>);
 
 impl KnownRuns {
     /// The runs of this look. They are counted only if their records were read again.
-    fn of(&mut self, raw: &Raw) -> Option<&Runs> {
+    fn of(&mut self, raw: &Raw, constants: &Constants) -> Option<&Runs> {
         let blocks = raw.copies("block")?;
         let is_known = matches!(&self.0, Some((known, _)) if Arc::ptr_eq(known, blocks));
         if !is_known {
-            self.0 = Some((Arc::clone(blocks), Runs::of(raw)?));
+            self.0 = Some((Arc::clone(blocks), Runs::of(raw, constants)?));
         }
         self.0.as_ref().map(|(_, runs)| runs)
     }
 }
 
 impl Runs {
-    fn of(raw: &Raw) -> Option<Runs> {
+    fn of(raw: &Raw, constants: &Constants) -> Option<Runs> {
         let mut runs = Runs::default();
+        let mut ranges = Vec::new();
+        let bases = bases_of(raw);
         // The fields are looked up once, because a large heap has very many of these records, most of them full.
         let field = |name| raw.field("block", name);
         let (free, backed, count) = (field("free"), field("backed"), field("free_pages"));
@@ -155,9 +171,19 @@ impl Runs {
                 let words = free.iter().zip(&backed);
                 words.map(|(free, backed)| pick(*free, *backed)).collect()
             };
-            runs.backed.add_bits(&both(|free, backed| free & backed));
-            runs.unbacked.add_bits(&both(|free, backed| free & !backed));
+            let base = bases.get(row.record.parent).copied().unwrap_or(0);
+            let start = block_at(constants, base, row.record.number);
+            let place = |page: u64| start.saturating_add(page.saturating_mul(constants.page));
+            let mut all = Lengths::default();
+            all.add_bits(&free, |first, length| {
+                ranges.push((place(first), place(first + length)));
+            });
+            let backed_and_free = both(|free, backed| free & backed);
+            runs.backed.add_bits(&backed_and_free, |_, _| ());
+            let unbacked = both(|free, backed| free & !backed);
+            runs.unbacked.add_bits(&unbacked, |_, _| ());
         }
+        runs.ranges = Arc::new(ranges);
         Some(runs)
     }
 }
@@ -215,13 +241,21 @@ fn times_of_calls(raw: &Raw, histograms: &mut BTreeMap<String, Vec<u64>>) {
     }
 }
 
+/// The addresses of regions.
+fn bases_of(raw: &Raw) -> Vec<u64> {
+    let rows = raw.rows("region").into_iter().flatten();
+    rows.map(|row| row.get("base").unwrap_or(0)).collect()
+}
+
+/// The address of a region's block.
+fn block_at(constants: &Constants, base: u64, number: u64) -> u64 {
+    base.saturating_add(number.saturating_mul(constants.block))
+}
+
 /// Where blocks and records lie, for the account of the system.
 fn places(raw: &Raw, constants: &Constants, snapshot: &mut Snapshot) {
-    let bases: Vec<u64> = raw
-        .rows("region")
-        .map(|rows| rows.map(|row| row.get("base").unwrap_or(0)).collect())
-        .unwrap_or_default();
-    let at = |base: u64, blocks: u64| base.saturating_add(blocks.saturating_mul(constants.block));
+    let bases = bases_of(raw);
+    let at = |base: u64, blocks: u64| block_at(constants, base, blocks);
     for row in raw.rows("extent").into_iter().flatten() {
         let base = bases.get(row.record.parent).copied().unwrap_or(0);
         let (Some(first), Some(count)) = (row.get("first_block"), row.get("block_count")) else {
@@ -266,10 +300,16 @@ mod tests {
     #[test]
     fn runs_are_counted_by_their_length_and_end_with_their_block() {
         let mut lengths = Lengths::default();
-        lengths.add_bits(&[0b0111_0110, 0, 0, 0, 0, 0, 0, 1 << 63]);
-        lengths.add_bits(&[u64::MAX; 8]);
-        assert_eq!(lengths.by_power, [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
-        assert_eq!((lengths.longest, lengths.count), (512, 4));
+        let mut told = Vec::new();
+        let mut tell = |first, length| told.push((first, length));
+        lengths.add_bits(&[0b0111_0110, 0, 0, 0, 0, 0, 0, 1 << 63], &mut tell);
+        lengths.add_bits(&[u64::MAX; 8], &mut tell);
+        lengths.add_bits(&[3 << 62, 1, 0, 1], &mut tell);
+        let of_words = [(62, 3), (192, 1)];
+        assert_eq!(told[..4], [(1, 2), (4, 3), (511, 1), (0, 512)]);
+        assert_eq!(told[4..], of_words);
+        assert_eq!(lengths.by_power, [2, 3, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!((lengths.longest, lengths.count), (512, 6));
         assert_eq!(Lengths::default().trimmed(), Vec::<u64>::new());
     }
 }

@@ -220,8 +220,9 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
     let in_spans = spans::of(snapshot);
     let between = (in_spans.bytes as u64)
         .min(amount(Share::FreeInSpans).saturating_add(amount(Share::Cached)));
-    let bytes = retained.saturating_add(between);
-    let calls = (retained / RUN + 1).saturating_add(in_spans.calls as u64);
+    let kept = retained.saturating_sub(view.free_and_absent);
+    let bytes = kept.saturating_add(between);
+    let calls = (kept / RUN + 1).saturating_add(in_spans.calls as u64);
     HeapEvidence {
         resident: view.residence.part(Place::LoamHeap).resident,
         live: process.whole(ids::LIVE_BYTES),
