@@ -175,11 +175,9 @@ struct CounterFields {
             LOAM_FIELD("span_pages", MixedPart, span_pages_)
                 LOAM_FIELD("free_granules", MixedPart, free_granules_)
                     LOAM_FIELD("unbacked_pages", MixedPart, unbacked_pages_)
-                        LOAM_FIELD("converted", MixedPart, totals_.converted)
-                            LOAM_FIELD("taken", MixedPart, totals_.taken)
-                                LOAM_FIELD("given", MixedPart, totals_.given)(
-                                    "blocks", __builtin_offsetof(MixedPart, blocks_), 8,
-                                    kSizeClassCount)
+                        LOAM_FIELD("taken", MixedPart, totals_.taken) LOAM_FIELD("given", MixedPart,
+                                                                                 totals_.given)(
+                            "blocks", __builtin_offsetof(MixedPart, blocks_), 8, kSizeClassCount)
         .next;
   }
 
@@ -216,20 +214,18 @@ struct CounterFields {
                .calls(__builtin_offsetof(CacheRegistry, ended_calls_))
                .runs(__builtin_offsetof(CacheRegistry, ended_runs_))
                .next;
-    next =
-        Writer{next, kCaches} LOAM_FIELD("refills", ThreadCache, refills_) LOAM_FIELD(
-            "flushes", ThreadCache,
-            flushes_) LOAM_FIELD("pushed", ThreadCache,
-                                 pushed_) LOAM_FIELD("until_look", ThreadCache, until_look_)
-            .calls(__builtin_offsetof(ThreadCache, calls_))
-            .runs(__builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, counts_))(
-                "run_pages_held",
-                __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_pages_),
-                8)(
-                "runs_held",
-                __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_runs_),
-                8)
-            .next;
+    next = Writer{next, kCaches} LOAM_FIELD("refills", ThreadCache, refills_)
+               LOAM_FIELD("flushes", ThreadCache, flushes_)
+                   LOAM_FIELD("pushed", ThreadCache, pushed_)
+                       LOAM_FIELD("until_look", ThreadCache, until_look_)
+                           .calls(__builtin_offsetof(ThreadCache, calls_))
+                           .runs(__builtin_offsetof(ThreadCache, runs_) +
+                                 __builtin_offsetof(RunCache, counts_))(
+                               "run_pages_held",
+                               __builtin_offsetof(ThreadCache, runs_) +
+                                   __builtin_offsetof(RunCache, held_pages_),
+                               8)
+                           .next;
     // The offset counts from the head of a class, which the table names: the head's words are not
     // adjacent.
     constexpr size_t heads = __builtin_offsetof(ThreadCache, heads_),
