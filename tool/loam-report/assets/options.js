@@ -134,14 +134,34 @@ Loam.options = (() => {
     emphasis: { focus: "series" },
   }];
 
-  const scatterSeries = (chart, curve, look, colours) => [...errorBars(curve, look), {
+  // Puts the name of a point right of it, or where it covers no earlier point and no earlier name.
+  const nameLayout = () => {
+    let taken = [];
+    let last = -1;
+    const covers = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width
+      && a.y < b.y + b.height && b.y < a.y + a.height;
+    return ({ seriesIndex, labelRect, rect }) => {
+      if (seriesIndex <= last) taken = []; // a new layout: series come in order
+      last = seriesIndex;
+      const { width, height } = labelRect;
+      const left = rect.x - labelRect.x - width - (labelRect.x - rect.x - rect.width);
+      const places = [0, -height, height, -2 * height, 2 * height]
+        .flatMap((dy) => [{ dx: 0, dy }, { dx: left, dy }]);
+      const at = ({ dx, dy }) => ({ x: labelRect.x + dx, y: labelRect.y + dy, width, height });
+      const place = places.find((p) => !taken.some((other) => covers(at(p), other))) || places[0];
+      taken.push(at(place), rect);
+      return place;
+    };
+  };
+
+  const scatterSeries = (chart, curve, look, colours, names) => [...errorBars(curve, look), {
     type: "scatter", name: curve.label, z: 3,
     data: curve.points.map((p) => [p.x, p.y]),
     symbol: look.symbol, symbolSize: 14,
     itemStyle: { color: look.colour, borderColor: look.colour, borderWidth: 2 },
     label: { show: true, formatter: curve.label, position: "right", color: colours.ink,
       fontSize: 12, textBorderColor: colours.ground, textBorderWidth: 2 },
-    labelLayout: { moveOverlap: "shiftY" },
+    labelLayout: names,
     emphasis: { focus: "series" },
   }];
 
@@ -196,7 +216,8 @@ Loam.options = (() => {
     const largest = lying
       ? Math.max(0, ...chart.x.categories.map((_, x) => whole(x)))
       : Math.max(...shown.flatMap((c) => c.points.map((p) => p.high)));
-    const series = [...shown.flatMap((c) => draw(chart, c, Loam.look(data, c), colours)),
+    const names = nameLayout();
+    const series = [...shown.flatMap((c) => draw(chart, c, Loam.look(data, c), colours, names)),
       ...markSeries(chart, colours)];
     return {
       animation: false,
