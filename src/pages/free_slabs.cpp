@@ -34,7 +34,7 @@ bool FreeSlabs::search(From from, unsigned index, unsigned count, unsigned align
 
 void FreeSlabs::activate(Slab* slab, RunKind kind, uint8_t shard) {
   const unsigned dirty_bin = slab->dirty_bin;
-  dirty_[kRunKinds].place(slab, 0);
+  dirty_[kWhole].place(slab, 0);
   slab->state = SlabState::kActive;
   slab->kind = kind;
   slab->shard = shard;

@@ -82,8 +82,8 @@ class FreeSlabs {
     return slab->state == SlabState::kWhole ? dirty_[kWhole] : dirty_[unsigned(slab->kind)];
   }
 
-  DirtyIndex dirty_[kRunKinds + 1];  // the last one holds whole slabs
-  FreeIndex free_[kRunKinds];        // the index of spans is last: see free_index()
+  DirtyIndex dirty_[kWhole + 1];  // the last one holds whole slabs
+  FreeIndex free_[kRunKinds];     // the index of spans is last: see free_index()
   Pages dirty_pages_{};
   HugeSurplus surplus_;
   List<Slab, AgeList> age_;

@@ -31,7 +31,7 @@ PageHeap::Place PageHeap::take_in_slab(unsigned count, unsigned alignment, Taker
   Fit fit;
   const auto search_backed = [&] {
     return slabs_.search(FreeSlabs::From::kDirty, own, count, alignment, &slab, &fit) ||
-           slabs_.search(FreeSlabs::From::kDirty, kRunKinds, count, alignment, &slab, &fit);
+           slabs_.search(FreeSlabs::From::kDirty, FreeSlabs::kWhole, count, alignment, &slab, &fit);
   };
   if (search_backed() || search_parked(count, alignment, taker, &slab, &fit)) {
     activate(slab, taker);
@@ -360,7 +360,7 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Sl
         release_parked(span);
       }
       if (slabs_.search(FreeSlabs::From::kDirty, unsigned(kind), count, alignment, slab, fit) ||
-          slabs_.search(FreeSlabs::From::kDirty, kRunKinds, count, alignment, slab, fit)) {
+          slabs_.search(FreeSlabs::From::kDirty, FreeSlabs::kWhole, count, alignment, slab, fit)) {
         return true;
       }
     }

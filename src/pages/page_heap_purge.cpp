@@ -31,14 +31,16 @@ constexpr Pages kMostPaid{2 * kMaxRun.count};
 void PageHeap::note_growth(Pages fresh, GrowthDebt::Debtor taker) {
   if (fresh == Pages(0)) return;
   if (!mappings_.idle().empty()) shed_due_mappings();
-  fresh_.of_long_runs().take(backed(), fresh, taker);
-  pay_growth(fresh_.of_long_runs().owed(backed()));
+  GrowthDebt& debt = fresh_.of_long_runs();
+  debt.take(backed(), fresh, taker);
+  pay_growth(debt.owed(backed()));
 }
 
 void PageHeap::pay_after_long_free() {
-  if (fresh_.of_long_runs().owed(backed()) < PurgePolicy::kBatch) return;
-  fresh_.of_long_runs().note_untouched(untouched_pages(fresh_.of_long_runs().debtor()));
-  pay_growth(fresh_.of_long_runs().owed(backed()));
+  GrowthDebt& debt = fresh_.of_long_runs();
+  if (debt.owed(backed()) < PurgePolicy::kBatch) return;
+  debt.note_untouched(untouched_pages(debt.debtor()));
+  pay_growth(debt.owed(backed()));
 }
 
 // Purges only whole slabs, because long runs leave these, and few calls purge them. Small blocks
