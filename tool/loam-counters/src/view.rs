@@ -34,8 +34,8 @@ pub struct View {
     pub account: Account,
     /// Its allocator.
     pub allocator: Option<Allocator>,
-    /// Bytes of free pages that the heap counts as backed and that are not in memory, as far as that was looked at: a
-    /// run may be freed before all its pages were touched, and the system may not have given a huge page.
+    /// Bytes of free pages that the heap counts as backed and that are not in memory, as far as that was looked at
+    /// ([`View::with_free_pages`]): a run may be freed before all its pages were touched, and the system may not have given a huge page.
     pub free_and_absent: u64,
     /// The heap's counters; none if the process has no Loam heap.
     pub counters: Result<Option<Snapshot>, CountersError>,
@@ -45,10 +45,19 @@ impl View {
     /// Looks at a process [`gently`], on a thread of its own, so that the caller does not wait for ever. A process that
     /// holds up the look is an error.
     pub fn of(identity: Identity) -> Result<View, ProcessError> {
+        View::look(identity, |_| ())
+    }
+
+    /// The same, with a look at the pages that a Loam heap keeps free.
+    pub fn with_free_pages(identity: Identity) -> Result<View, ProcessError> {
+        View::look(identity, View::look_at_free_pages)
+    }
+
+    fn look(identity: Identity, more: fn(&mut View)) -> Result<View, ProcessError> {
         let pid = identity.key.pid;
         let look = move || {
             let mut view = View::read_by(identity.clone(), gently::read)?;
-            view.look_at_free_pages();
+            more(&mut view);
             Ok(view)
         };
         apart::within(look).unwrap_or_else(|doing| Err(ProcessError::Silent { pid, doing }))

@@ -90,7 +90,7 @@ struct Examined {
 fn examine(identity: &Identity) -> Result<Examined> {
     let begun = Instant::now();
     let pid = identity.key.pid;
-    let view = View::of(identity.clone())?;
+    let view = View::with_free_pages(identity.clone())?;
     let is_on_glibc = view.snapshot().is_none()
         && view.counters.is_ok()
         && view

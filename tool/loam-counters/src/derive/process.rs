@@ -90,49 +90,46 @@ struct Lengths {
 
 impl Lengths {
     fn add(&mut self, length: u64) {
-        if length > 0 {
-            let power = length.ilog2() as usize;
-            self.by_power[power.min(9)] += 1;
-            self.longest = self.longest.max(length);
-            self.count += 1;
-        }
-    }
-
-    /// Adds the runs of set bits. Tells the place of each, and its length.
-    fn add_bits(&mut self, words: &[u64], mut tell: impl FnMut(u64, u64)) {
-        let (mut at, mut length) = (0, 0);
-        let mut end = |at: u64, length: u64| {
-            self.add(length);
-            if length > 0 {
-                tell(at - length, length);
-            }
-        };
-        for word in words {
-            let (mut rest, mut left) = (*word, u64::BITS);
-            while left > 0 {
-                let ones = rest.trailing_ones().min(left);
-                length += u64::from(ones);
-                at += u64::from(ones);
-                left -= ones;
-                if left == 0 {
-                    break; // the run may go on in the next word
-                }
-                end(at, length);
-                length = 0;
-                rest >>= ones;
-                let zeros = rest.trailing_zeros().min(left);
-                rest = rest.checked_shr(zeros).unwrap_or(0);
-                at += u64::from(zeros);
-                left -= zeros;
-            }
-        }
-        end(at, length);
+        let power = length.ilog2() as usize;
+        self.by_power[power.min(9)] += 1;
+        self.longest = self.longest.max(length);
+        self.count += 1;
     }
 
     fn trimmed(&self) -> Vec<u64> {
         let end = self.by_power.iter().rposition(|count| *count > 0);
         self.by_power[..end.map_or(0, |end| end + 1)].to_vec()
     }
+}
+
+/// Tells the place and the length of each run of set bits.
+fn each_run(words: &[u64], mut tell: impl FnMut(u64, u64)) {
+    let (mut at, mut length) = (0, 0);
+    let mut end = |at: u64, length: u64| {
+        if length > 0 {
+            tell(at - length, length);
+        }
+    };
+    for word in words {
+        let (mut rest, mut left) = (*word, u64::BITS);
+        while left > 0 {
+            let ones = rest.trailing_ones().min(left);
+            length += u64::from(ones);
+            at += u64::from(ones);
+            left -= ones;
+            if left == 0 {
+                break; // the run may go on in the next word
+            }
+            end(at, length);
+            length = 0;
+            rest >>= ones;
+            let zeros = rest.trailing_zeros().min(left);
+            rest = rest.checked_shr(zeros).unwrap_or(0);
+            at += u64::from(zeros);
+            left -= zeros;
+        }
+    }
+    end(at, length);
 }
 
 /// The runs of the look before, with the records that they were counted in.
@@ -174,14 +171,16 @@ impl Runs {
             let base = bases.get(row.record.parent).copied().unwrap_or(0);
             let start = block_at(constants, base, row.record.number);
             let place = |page: u64| start.saturating_add(page.saturating_mul(constants.page));
-            let mut all = Lengths::default();
-            all.add_bits(&free, |first, length| {
+            each_run(&free, |first, length| {
                 ranges.push((place(first), place(first + length)));
             });
-            let backed_and_free = both(|free, backed| free & backed);
-            runs.backed.add_bits(&backed_and_free, |_, _| ());
-            let unbacked = both(|free, backed| free & !backed);
-            runs.unbacked.add_bits(&unbacked, |_, _| ());
+            let (held, gone) = (&mut runs.backed, &mut runs.unbacked);
+            each_run(&both(|free, backed| free & backed), |_, length| {
+                held.add(length)
+            });
+            each_run(&both(|free, backed| free & !backed), |_, length| {
+                gone.add(length)
+            });
         }
         runs.ranges = Arc::new(ranges);
         Some(runs)
@@ -301,10 +300,13 @@ mod tests {
     fn runs_are_counted_by_their_length_and_end_with_their_block() {
         let mut lengths = Lengths::default();
         let mut told = Vec::new();
-        let mut tell = |first, length| told.push((first, length));
-        lengths.add_bits(&[0b0111_0110, 0, 0, 0, 0, 0, 0, 1 << 63], &mut tell);
-        lengths.add_bits(&[u64::MAX; 8], &mut tell);
-        lengths.add_bits(&[3 << 62, 1, 0, 1], &mut tell);
+        let mut tell = |first, length| {
+            lengths.add(length);
+            told.push((first, length));
+        };
+        each_run(&[0b0111_0110, 0, 0, 0, 0, 0, 0, 1 << 63], &mut tell);
+        each_run(&[u64::MAX; 8], &mut tell);
+        each_run(&[3 << 62, 1, 0, 1], &mut tell);
         let of_words = [(62, 3), (192, 1)];
         assert_eq!(told[..4], [(1, 2), (4, 3), (511, 1), (0, 512)]);
         assert_eq!(told[4..], of_words);
