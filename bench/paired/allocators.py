@@ -6,6 +6,7 @@ allocator too, named after its file, so that two builds of the same heap can be 
 
 import hashlib
 import json
+import os
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,13 @@ class Allocator:
     source: str
     path: Path | None
     environment: dict = field(default_factory=dict, hash=False)
+
+    def preloaded(self, settings):
+        """The environment of a program that runs on it: the caller's, without another allocator and
+        without options of the heap, and with these settings."""
+        kept = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("LOAM_")}
+        own = {"LD_PRELOAD": str(self.path)} if self.path else {}
+        return kept | self.environment | settings | own
 
     def describe(self, repository):
         """For the results file: no absolute paths, and a digest that identifies the file."""

@@ -36,7 +36,7 @@ def main() -> None:
     if abs(system - 1) < 0.002:
         sys.exit("the heap was not preloaded: it has the counts of the system's malloc")
     missing = subprocess.run([COUNTED, "nowhere.so", library], capture_output=True, text=True, timeout=60)
-    if missing.returncode != 2 or "nowhere.so is no file" not in missing.stderr:
+    if missing.returncode != 2 or "no such file: nowhere.so" not in missing.stderr:
         sys.exit(f"a heap that does not exist: status {missing.returncode}, {missing.stderr}")
 
 
