@@ -87,10 +87,10 @@ size_t first_overwritten(const void* block, size_t from, size_t to) {
   return at;
 }
 
-void report_overflow(const void* block, size_t offset, size_t requested) {
+void report_overflow(const void* block, size_t offset, size_t requested, Mutex* held) {
   ReportLine what;
   what.add("overflow: byte ").add_number(offset).add(" of a block of ").add_number(requested);
-  report_misuse(what.add(" bytes was overwritten").text(), block);
+  report_misuse(what.add(" bytes was overwritten").text(), block, held);
 }
 
 }  // namespace loam

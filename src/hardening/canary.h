@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/config.h"
+#include "os/mutex.h"
 
 namespace loam {
 
@@ -28,7 +29,8 @@ void write_canary(void* block, size_t from, size_t to);
 /// The offset of the first byte of [from, to) that was overwritten; `to` when none was.
 [[nodiscard]] size_t first_overwritten(const void* block, size_t from, size_t to);
 
-/// "overflow: byte 24 of a block of 24 bytes was overwritten", through report_misuse().
-void report_overflow(const void* block, size_t offset, size_t requested);
+/// "overflow: byte 24 of a block of 24 bytes was overwritten", through report_misuse(); `held` as
+/// there.
+void report_overflow(const void* block, size_t offset, size_t requested, Mutex* held = nullptr);
 
 }  // namespace loam

@@ -104,10 +104,10 @@ size_t first_unpoisoned(const void* block, size_t bytes) {
   return i;
 }
 
-void report_poison(const void* block, size_t offset) {
+void report_poison(const void* block, size_t offset, Mutex* held) {
   ReportLine what;
   what.add("use after free: byte ").add_number(offset).add(" of a freed block was overwritten");
-  report_misuse(what.text(), block);
+  report_misuse(what.text(), block, held);
 }
 
 }  // namespace loam

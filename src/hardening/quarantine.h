@@ -87,7 +87,8 @@ class Quarantine {
 void poison(void* block, size_t bytes);
 /// The offset of the first byte that is not poison; `bytes` when there is none.
 [[nodiscard]] size_t first_unpoisoned(const void* block, size_t bytes);
-/// "use after free: byte 8 of a freed block was overwritten", through report_misuse().
-void report_poison(const void* block, size_t offset);
+/// "use after free: byte 8 of a freed block was overwritten", through report_misuse(); `held` as
+/// there.
+void report_poison(const void* block, size_t offset, Mutex* held = nullptr);
 
 }  // namespace loam

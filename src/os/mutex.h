@@ -48,6 +48,9 @@ class LOAM_CAPABILITY("mutex") Mutex {
   /// In the child of a fork: no other thread exists, whatever the state says.
   void reset_after_fork() { state_.store(0, std::memory_order_relaxed); }
 
+  /// The process is aborted as soon as the holder has left this lock. pre: the caller holds it
+  LOAM_COLD void abort_when_left();
+
   [[nodiscard]] bool is_locked() const { return state_.load(std::memory_order_relaxed) != 0; }
   [[nodiscard]] uint64_t acquisitions() const {
     return acquisitions_.load(std::memory_order_relaxed);
@@ -90,6 +93,12 @@ class LOAM_CAPABILITY("mutex") Mutex {
   std::atomic<uint64_t> acquisitions_{0};
   std::atomic<uint64_t> contentions_{0};
 };
+
+/// As report_misuse() of base/check.h, for a caller that holds the lock. The line is written at
+/// once. A process that ends is aborted when the lock has been left, because a handler of SIGABRT
+/// may use the heap. `held`: the outermost lock that the caller holds. If it is null, or nothing
+/// holds it, the process is aborted at once.
+LOAM_COLD void report_misuse(const char* what, const void* address, Mutex* held);
 
 /// Holds a Mutex for a scope.
 class LOAM_CAPABILITY("scoped lock") Lock {

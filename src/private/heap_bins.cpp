@@ -201,7 +201,7 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
   for (const CacheSlot* const end = slots + count; slots != end;) {
     HeapRun* run = private_run_at(slots->block);
     if (LOAM_UNLIKELY(run == nullptr || run->heap != this || run->use != RunUse::kSpan)) {
-      report_misuse("double free in a private heap", slots->block);
+      report_misuse("double free in a private heap", slots->block, held_lock());
       ++slots;
       continue;
     }
@@ -229,7 +229,7 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
       const uint64_t bit = uint64_t{1} << (slot % 64);
       uint8_t* const state = states + (slot << unsigned(exact));
       if (LOAM_UNLIKELY((free_bits[slot / 64] & bit) != 0 || state != slots->state)) {
-        report_misuse("double free in a private heap", slots->block);
+        report_misuse("double free in a private heap", slots->block, held_lock());
         continue;
       }
       free_bits[slot / 64] |= bit;

@@ -141,7 +141,7 @@ void HeapRegistry::vacate(ThreadHeaps* thread, size_t index) {
 }
 
 HeapCache* HeapRegistry::settle(ThreadHeaps* thread, PrivateHeap* heap) {
-  Lock lock(mutex_);
+  const Inside inside(*this);
   const size_t index = ThreadHeaps::index_of(heap);
   vacate(thread, index);
   HeapCache* cache = heap->make_cache(thread);
@@ -152,7 +152,7 @@ HeapCache* HeapRegistry::settle(ThreadHeaps* thread, PrivateHeap* heap) {
 
 void HeapRegistry::drop_thread(ThreadHeaps* thread) {
   {
-    Lock lock(mutex_);
+    const Inside inside(*this);
     for (size_t i = 0; i < ThreadHeaps::kPlaces; ++i) vacate(thread, i);
     threads_.remove(thread);
   }
@@ -182,6 +182,7 @@ void HeapRegistry::unlock_all() {
 
 void HeapRegistry::reset_locks_after_fork() {
   mutex_.reset_after_fork();
+  inside_.store(0, std::memory_order_relaxed);
   for (PrivateHeap* heap : heaps_) {
     heap->reset_after_fork(this_thread());
   }

@@ -25,7 +25,7 @@ class HeapRegistry {
   /// registry.
   template <class Visit>
   void for_each(Visit visit) {
-    Lock lock(mutex_);
+    const Inside inside(*this);
     for (PrivateHeap* heap : heaps_) visit(heap);
   }
   /// As for_each(), for the heap at `index` only. False when there are fewer heaps.
@@ -38,6 +38,11 @@ class HeapRegistry {
     return heap != nullptr;
   }
   [[nodiscard]] Mutex& mutex() { return mutex_; }
+  /// Whether the calling thread holds the lock for a look into heaps.
+  [[nodiscard]] bool is_inside() const {
+    // relaxed: only the calling thread can have stored its own number
+    return inside_.load(std::memory_order_relaxed) == this_thread();
+  }
   [[nodiscard]] size_t count() const { return count_.load(std::memory_order_relaxed); }
 
   /// The calling thread's table of caches; null when it can have none.
@@ -56,6 +61,23 @@ class HeapRegistry {
 
  private:
   friend struct CounterFields;
+  /// Holds the lock, for a look into heaps.
+  class LOAM_CAPABILITY("scoped registry") Inside {
+   public:
+    explicit Inside(HeapRegistry& registry) LOAM_NO_THREAD_SAFETY_ANALYSIS : registry_(registry) {
+      registry_.mutex_.lock();
+      registry_.inside_.store(this_thread(), std::memory_order_relaxed);
+    }
+    ~Inside() LOAM_NO_THREAD_SAFETY_ANALYSIS {
+      registry_.inside_.store(0, std::memory_order_relaxed);
+      registry_.mutex_.unlock();
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    HeapRegistry& registry_;
+  };
   static constexpr unsigned kSlabShift = 18;
   static constexpr size_t kSlab = size_t{1} << kSlabShift;
   static constexpr size_t kRecord = 512;
@@ -78,6 +100,7 @@ class HeapRegistry {
   List<PrivateHeap> free_records_;
   List<ThreadHeaps> threads_;
   std::atomic<size_t> count_{0};
+  std::atomic<uintptr_t> inside_{0};  // the thread that holds the lock by Inside
   uint64_t generations_ = 0;
   // Free records rest until there are more than this, so that a handle that outlived its heap is
   // refused. More finds more of such mistakes and costs half a KiB each.

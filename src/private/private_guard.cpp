@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "hardening/canary.h"
 #include "hardening/quarantine.h"
+#include "private/heap_registry.h"
 #include "private/private_heap.h"
 
 namespace loam {
@@ -35,11 +36,12 @@ size_t slot_bytes_of(const CacheSlot& slot) { return private_run_at(slot.block)-
 
 size_t PrivateHeap::canary_bytes() const { return canary() ? kCanaryBytes : 0; }
 
-void PrivateHeap::report_overflow(const void* block) {
+void PrivateHeap::report_overflow(const void* block, Mutex* held) {
   const Found found = locate(block);
   if (found.status != LOAM_OK)
-    return report_misuse("overflow: a block's end was overwritten", block);
-  loam::report_overflow(block, first_overwritten(block, found.bytes, found.usable), found.bytes);
+    return report_misuse("overflow: a block's end was overwritten", block, held);
+  loam::report_overflow(block, first_overwritten(block, found.bytes, found.usable), found.bytes,
+                        held);
 }
 
 bool PrivateHeap::blocks_are_intact(bool report) {
@@ -55,11 +57,15 @@ bool PrivateHeap::blocks_are_intact(bool report) {
       if (found.status != LOAM_OK ||
           first_overwritten(block, found.bytes, found.usable) == found.usable)
         continue;
-      if (report) report_overflow(block);
+      if (report) report_overflow(block, held_lock());
       intact = false;
     }
   }
   return intact;
+}
+
+Mutex* PrivateHeap::held_lock() {
+  return heap_registry.is_inside() ? &heap_registry.mutex() : &mutex_;
 }
 
 // ---- poison -------------------------------------------------------------------------------------
@@ -97,7 +103,7 @@ void PrivateHeap::release_oldest() {
   --held.count;
   held.bytes -= bytes;
   const size_t broken = first_unpoisoned(slot.block, bytes);
-  if (LOAM_UNLIKELY(broken != bytes)) report_poison(slot.block, broken);
+  if (LOAM_UNLIKELY(broken != bytes)) report_poison(slot.block, broken, held_lock());
   if (zero_on_free()) memset(slot.block, 0, bytes);
   give(&slot, 1);
 }

@@ -135,11 +135,13 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] bool canary() const { return (flags_ & LOAM_HEAP_CANARY) != 0; }
   /// Reports which byte behind the live block was overwritten, as report_misuse() does.
   /// pre: LOAM_CORRUPT was answered
-  static void report_overflow(const void* block);
+  static void report_overflow(const void* block, Mutex* held = nullptr);
   [[nodiscard]] size_t maximum() const { return account_.maximum; }
   [[nodiscard]] loam_failure_callback on_failure() const { return asked_.on_failure; }
   [[nodiscard]] void* failure_context() const { return asked_.context; }
   [[nodiscard]] Mutex& mutex() { return mutex_; }
+  /// The outermost lock that a caller inside the heap holds, for report_misuse().
+  [[nodiscard]] Mutex* held_lock();
   /// Bytes below the maximum.
   [[nodiscard]] size_t room();
 

@@ -82,13 +82,13 @@ void Bin::release_span(Span* span, unsigned slots, Span** gone) {
 }
 
 // Reports what is wrong with a free that the loop below refused.
-static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset,
-                                      const void* pointer) {
+static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset, const void* pointer,
+                                      Mutex* held) {
   const size_t slot = offset / info.bytes;
   report_misuse(offset % info.bytes != 0 || slot >= info.slots
                     ? "free of a pointer into the middle of a block"
                     : "double free",
-                pointer);
+                pointer, held);
 }
 
 // The data of a flush of one class.
@@ -183,12 +183,13 @@ LOAM_COLD void Bin::refuse(const Giving& giving, void* const* pointer, const Spa
   counts_.free_slots -= 1;
   totals_.given -= 1;
   if (is_own(span, giving.size_class) || is_own_partial(span, giving.size_class)) {
-    return report_bad_free(giving.info, offset_in(span, *pointer), *pointer);
+    return report_bad_free(giving.info, offset_in(span, *pointer), *pointer, &mutex_);
   }
-  if (span->kind == SpanKind::kMixed) return giving.mixed.give(pointer, 1);
+  if (span->kind == SpanKind::kMixed) return giving.mixed.give_one(*pointer, &mutex_);
   // The span went back, in this flush or long ago. It has no owner now, or belongs to another
   // class.
-  report_misuse("free of a block that is free already, or of memory that is no block", *pointer);
+  report_misuse("free of a block that is free already, or of memory that is no block", *pointer,
+                &mutex_);
 }
 
 // Gives the first pointer, for which the map names `span`, right or wrong. Returns 1, the number of

@@ -71,24 +71,28 @@ LOAM_INLINE MixedPart* MixedHeap::part_named_by(const Span* span) {
   return LOAM_LIKELY(offset < sizeof parts_ && offset % sizeof *parts_ == 0) ? named : nullptr;
 }
 
-// Gives a pointer that is in no mixed span, by its span's record. This is a misuse, unless the
-// record changed meanwhile.
-LOAM_COLD void MixedHeap::give_stranger(void* pointer) {
+// For a pointer that is in no mixed span, by its span's record, this is a misuse, unless the record
+// changed meanwhile.
+LOAM_COLD void MixedHeap::give_one(void* pointer, Mutex* held) {
   const unsigned count = parts_in_use();
   for (unsigned s = 0; s < count; ++s) {
     MixedPart& part = parts_[s];
     Lock lock(part.mutex());
     Span* span = SpanFinder().at(reinterpret_cast<uintptr_t>(pointer));
-    if (part.give_locked(pages(), &pointer, &span, 1, nullptr) == 0) return;
+    part.set_outer(held);
+    const unsigned strangers = part.give_locked(pages(), &pointer, &span, 1, nullptr);
+    part.set_outer(nullptr);
+    if (strangers == 0) return;
   }
-  report_misuse("free of a block that is free already, or of memory that is no block", pointer);
+  report_misuse("free of a block that is free already, or of memory that is no block", pointer,
+                held);
 }
 
 LOAM_INLINE void MixedHeap::give_to(MixedPart& part, void** pointers, Span** spans, unsigned count,
                                     Kept* kept) {
   const unsigned strangers =
       in_part(part, [&] { return part.give_locked(pages(), pointers, spans, count, kept); });
-  for (unsigned i = 0; LOAM_UNLIKELY(i < strangers); ++i) give_stranger(pointers[i]);
+  for (unsigned i = 0; LOAM_UNLIKELY(i < strangers); ++i) give_one(pointers[i], nullptr);
 }
 
 LOAM_NOINLINE void MixedHeap::give_by_parts(void** pointers, Span** spans, unsigned count,

@@ -67,6 +67,8 @@ class MixedHeap {
   /// The same, except for blocks that the giver wants to keep (Kept). pre: count <= kPiece, if
   /// there is a `kept`
   void give(void* const* pointers, unsigned count, Kept* kept);
+  /// Takes back a block of any part, for a caller that holds the lock `held`, or no lock.
+  void give_one(void* pointer, Mutex* held);
 
   /// Makes a small span mixed, in the home's part. False when memory for its tables is refused;
   /// the span is then unchanged. With `lent`, the whole free pages of the span are given to the
@@ -125,7 +127,6 @@ class MixedHeap {
   unsigned take_from(unsigned home, Refill& refill, From from);
   void give_to(MixedPart& part, void** pointers, Span** spans, unsigned count, Kept* kept);
   void give_by_parts(void** pointers, Span** spans, unsigned count, Kept* kept);
-  void give_stranger(void* pointer);
   [[nodiscard]] MixedPart* part_named_by(const Span* span);
   [[nodiscard]] MixedPart& part_of(unsigned home) { return parts_[home & (parts_in_use() - 1)]; }
   [[nodiscard]] const MixedPart& part_of(unsigned home) const {

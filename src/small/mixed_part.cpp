@@ -247,7 +247,8 @@ unsigned MixedPart::take_locked(PageHeap& pages, Refill& refill, From from) {
 LOAM_COLD void MixedPart::refuse(const Span* span, const void* pointer) {
   const MixedView view(span);
   const unsigned granule = granule_in(span, pointer);
-  if (view.tables.is_free(granule)) return report_misuse("double free", pointer);
+  Mutex* const held = outer_ != nullptr ? outer_ : &mutex_;
+  if (view.tables.is_free(granule)) return report_misuse("double free", pointer, held);
   unsigned first = granule;
   while (first != 0 && !view.tables.starts(first)) --first;
   const size_t inside = size_t{granule - first} << kGranuleShift;
@@ -259,7 +260,7 @@ LOAM_COLD void MixedPart::refuse(const Span* span, const void* pointer) {
       .add(" bytes into the block at ");
   what.add_hex(reinterpret_cast<uintptr_t>(pointer) - inside).add(" of ");
   what.add_number(size_t{view.tables.block_granules(first)} << kGranuleShift).add(" bytes");
-  report_misuse(what.text(), pointer);
+  report_misuse(what.text(), pointer, held);
 }
 
 // Moves spans with a longer free range than before between lists, and takes empty spans out.

@@ -128,6 +128,9 @@ class alignas(128) MixedPart {
   [[nodiscard]] size_t blocks_locked(unsigned size_class) const { return blocks_[size_class]; }
   [[nodiscard]] bool is_valid_locked() const;
   [[nodiscard]] Mutex& mutex() { return mutex_; }
+  /// The lock that the caller of give_locked() holds beside this one's; null for none. It is left
+  /// after this one's, so the process is aborted behind it.
+  void set_outer(Mutex* outer) { outer_ = outer; }
   [[nodiscard]] const Mutex& mutex() const { return mutex_; }
   /// Whether there is a free range that holds a block of the class. A guess without the lock. pre:
   /// size_class <= kLists
@@ -187,6 +190,7 @@ class alignas(128) MixedPart {
   } totals_;  // as in MixedStats
   Crowding crowding_;
   size_t blocks_[kSizeClassCount] = {};
+  Mutex* outer_ = nullptr;
 };
 
 LOAM_INLINE void MixedPart::ask_for_tables(const Span* span, const void* pointer) {
