@@ -16,6 +16,11 @@ namespace {
 
 using namespace loam;
 
+// As glibc counts them, without blocks in mappings of their own. The bytes in regions that may be
+// resident:
+size_t bytes_of_system(const Snapshot& s) { return s.used_bytes + s.dirty_bytes; }
+size_t live_bytes(const Snapshot& s) { return s.live_small_bytes + s.live_large_bytes; }
+
 #if defined(M_MMAP_THRESHOLD)  // other C libraries have neither this nor mallinfo
 
 int clamp_to_int(size_t n) { return n > 0x7fffffffu ? 0x7fffffff : static_cast<int>(n); }
@@ -24,14 +29,14 @@ struct mallinfo2 info2() {
   Snapshot s;
   take_snapshot(&s, [](unsigned, const ClassSnapshot&) {});
   struct mallinfo2 info {};
-  info.arena = s.used_bytes + s.dirty_bytes;  // bytes in regions that may be resident
+  info.arena = bytes_of_system(s);
   info.ordblks = s.reserved_bytes >> kSlabShift;
   info.smblks = 0;
   info.hblks = s.huge_blocks;
   info.hblkhd = s.live_huge_bytes;
   info.usmblks = s.peak_used_bytes;
   info.fsmblks = s.cached_bytes;
-  info.uordblks = s.live_small_bytes + s.live_large_bytes;
+  info.uordblks = live_bytes(s);
   info.fordblks = info.arena - info.uordblks;
   info.keepcost = s.dirty_bytes;  // malloc_trim() would give back at least this much
   return info;
@@ -48,6 +53,26 @@ unsigned least_request(unsigned size_class) {
     if (other < bytes && other > below) below = other;
   }
   return below + 1;
+}
+
+// The elements that glibc prints for each arena, and again at the root for all of them together.
+// Readers subtract: current - fast - rest = live bytes.
+void print_totals(FILE* out, const Snapshot& s, size_t cached_blocks, size_t free_slots,
+                  bool at_root) {
+  const size_t current = bytes_of_system(s);
+  fprintf(out, "<total type=\"fast\" count=\"%zu\" size=\"%zu\"/>\n", cached_blocks,
+          s.cached_bytes);
+  fprintf(out, "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n", free_slots,
+          current - live_bytes(s) - s.cached_bytes);
+  if (at_root) {
+    fprintf(out, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n", s.huge_blocks,
+            s.live_huge_bytes);
+  }
+  fprintf(out, "<system type=\"current\" size=\"%zu\"/>\n", current);
+  fprintf(out, "<system type=\"max\" size=\"%zu\"/>\n",
+          s.peak_used_bytes > current ? s.peak_used_bytes : current);
+  fprintf(out, "<aspace type=\"total\" size=\"%zu\"/>\n", s.reserved_bytes);
+  fprintf(out, "<aspace type=\"mprotect\" size=\"%zu\"/>\n", current);
 }
 
 // The list's counters as elements, where the glibc format leaves room for more.
@@ -106,22 +131,23 @@ LOAM_EXPORT int malloc_info(int options, FILE* out) {
   }
   fprintf(out, "<malloc version=\"loam-%s\">\n<heap nr=\"0\">\n<sizes>\n", LOAM_VERSION);
   Snapshot s;
-  take_snapshot(&s, [out](unsigned c, const ClassSnapshot& k) {
+  size_t cached_blocks = 0, free_slots = 0;
+  // `total` and `count` are of the free blocks, as in glibc.
+  take_snapshot(&s, [&](unsigned c, const ClassSnapshot& k) {
     if (k.spans == 0) return;
-    fprintf(
-        out,
-        "<size from=\"%u\" to=\"%u\" live=\"%zu\" cached=\"%zu\" free=\"%zu\" spans=\"%zu\"/>\n",
-        least_request(c), class_info(c).bytes, k.live, k.cached, k.free_slots, k.spans);
+    const size_t count = k.cached + k.free_slots;
+    cached_blocks += k.cached;
+    free_slots += k.free_slots;
+    fprintf(out,
+            "<size from=\"%u\" to=\"%u\" total=\"%zu\" count=\"%zu\" live=\"%zu\" "
+            "cached=\"%zu\" free=\"%zu\" spans=\"%zu\"/>\n",
+            least_request(c), class_info(c).bytes, count * class_info(c).bytes, count, k.live,
+            k.cached, k.free_slots, k.spans);
   });
   fprintf(out, "</sizes>\n");
-  fprintf(out, "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n",
-          s.span_free_bytes + s.cached_bytes);
-  fprintf(out, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n", s.huge_blocks,
-          s.live_huge_bytes);
-  fprintf(out, "<system type=\"current\" size=\"%zu\"/>\n", s.used_bytes + s.dirty_bytes);
-  fprintf(out, "<system type=\"max\" size=\"%zu\"/>\n", s.peak_used_bytes);
-  fprintf(out, "<aspace type=\"total\" size=\"%zu\"/>\n", s.reserved_bytes);
+  print_totals(out, s, cached_blocks, free_slots, false);
   fprintf(out, "</heap>\n");
+  print_totals(out, s, cached_blocks, free_slots, true);
   print_counters(out);
   fprintf(out, "</malloc>\n");
   return 0;

@@ -55,7 +55,8 @@ static void check_is_xml(const char* text) {
   CHECK_EQUAL(roots, 1);
 }
 
-static void malloc_info_writes_xml(void) {
+// The caller frees it.
+static char* malloc_info_text(void) {
   char* text = NULL;
   size_t length = 0;
   FILE* const stream = open_memstream(&text, &length);
@@ -63,6 +64,91 @@ static void malloc_info_writes_xml(void) {
   CHECK_EQUAL(malloc_info(0, stream), 0);
   fclose(stream);
   CHECK(length > 20);
+  return text;
+}
+
+// The number in attribute `name` of the element that begins at `element`.
+static size_t attribute(const char* element, const char* name) {
+  char pattern[32];
+  snprintf(pattern, sizeof pattern, " %s=\"", name);
+  const char* const found = strstr(element, pattern);
+  CHECK(found != NULL && found < strchr(element, '>'));
+  char* end;
+  const size_t value = strtoull(found + strlen(pattern), &end, 10);
+  CHECK(*end == '"');
+  return value;
+}
+
+// As Netdata reads it: by text, behind the last arena.
+static size_t from_root(const char* text, const char* element, const char* name) {
+  const char* root = text;
+  for (const char* end; (end = strstr(root, "</heap>")) != NULL;) root = end + strlen("</heap>");
+  CHECK(root != text);
+  const char* const found = strstr(root, element);
+  CHECK(found != NULL);
+  return attribute(found, name);
+}
+
+// As Go's decoder does for a struct that has all that glibc prints: each attribute is a number.
+// Returns the bytes of all free blocks by their sizes.
+static size_t check_sizes(const char* text) {
+  size_t total = 0, sizes = 0;
+  for (const char* at = text; (at = strstr(at, "<size ")) != NULL; ++at, ++sizes) {
+    const size_t bytes = attribute(at, "total"), count = attribute(at, "count");
+    CHECK(attribute(at, "from") <= attribute(at, "to"));
+    CHECK(bytes <= count * attribute(at, "to"));
+    CHECK(count == 0 || bytes >= count * attribute(at, "from"));
+    total += bytes;
+  }
+  CHECK(sizes != 0);
+  return total;
+}
+
+// As the crate malloc-info, whose decoder wants elements of one name one after the other.
+static void check_order(const char* text) {
+  const char* at = strstr(text, "</heap>");
+  static const char* const kNames[] = {"<total ", "<system ", "<aspace "};
+  for (int i = 0; i < 3; ++i) {
+    at = strstr(at, kNames[i]);
+    CHECK(at != NULL);
+    while (strncmp(at, kNames[i], strlen(kNames[i])) == 0) at = strchr(at, '\n') + 1;
+    CHECK(strstr(at, kNames[i]) == NULL);
+  }
+}
+
+// Three public readers of malloc_info() find what they look for, and their figures are right.
+static void readers_find_totals(void) {
+  enum { kBlocks = 4000, kSize = 3000, kHuge = 100 << 20 };
+  static void* blocks[kBlocks];
+  for (int i = 0; i < kBlocks; ++i) CHECK((blocks[i] = opaque(malloc(kSize))) != NULL);
+  char* const huge = opaque(malloc(kHuge));
+  CHECK(huge != NULL);
+  for (int i = 0; i < kBlocks; i += 2) free(blocks[i]);
+  char* const text = malloc_info_text();
+  check_order(text);
+  const size_t free_bytes = check_sizes(text);
+  const size_t fast = from_root(text, "<total type=\"fast\"", "size"),
+               rest = from_root(text, "<total type=\"rest\"", "size"),
+               current = from_root(text, "<system type=\"current\"", "size");
+  CHECK(free_bytes >= (size_t)kBlocks / 2 * kSize * 9 / 10);
+  CHECK(fast + rest >= free_bytes * 9 / 10);
+  CHECK(from_root(text, "<total type=\"rest\"", "count") != 0);
+  from_root(text, "<total type=\"fast\"", "count");
+  const size_t live = current - fast - rest, known = (size_t)kBlocks / 2 * kSize;
+  CHECK(live >= known && live < known * 5 / 4 + (1 << 20));
+  CHECK(from_root(text, "<total type=\"mmap\"", "count") >= 1);
+  const size_t mapped = from_root(text, "<total type=\"mmap\"", "size");
+  CHECK(mapped >= kHuge && mapped < kHuge + (1 << 20));
+  CHECK(from_root(text, "<system type=\"max\"", "size") >= current);
+  CHECK(from_root(text, "<aspace type=\"total\"", "size") >= current);
+  from_root(text, "<aspace type=\"mprotect\"", "size");
+  free(text);
+  free(huge);
+  for (int i = 1; i < kBlocks; i += 2) free(blocks[i]);
+}
+
+static void malloc_info_writes_xml(void) {
+  char* const text = malloc_info_text();
   CHECK(strncmp(text, "<malloc", 7) == 0);
   check_is_xml(text);
   free(text);
@@ -88,6 +174,7 @@ static void malloc_stats_writes_to_standard_error(void) {
 int main(void) {
   figures_follow_the_heap();
   malloc_info_writes_xml();
+  readers_find_totals();
   malloc_stats_writes_to_standard_error();
   return 0;
 }
