@@ -3,8 +3,8 @@
 //
 // The throwing forms need the C++ runtime's new-handler and bad_alloc. Loam must not depend on that
 // runtime, so both are weak: a program that can throw has loaded them. The dynamic linker may have
-// loaded them where Loam's references do not find them (a C program with a C++ plugin); then
-// dlsym() finds them when they are needed.
+// loaded them where Loam's references do not find them (a C program with a C++ plugin, which may
+// have a static runtime); then they are found from the caller when they are needed.
 //
 // A program may replace some forms only, and the standard defines most forms by other forms
 // ([new.delete]):
@@ -33,37 +33,74 @@ __attribute__((noreturn, weak)) void __throw_bad_alloc();  // as libstdc++ decla
 __attribute__((weak)) new_handler get_new_handler() noexcept;
 }  // namespace std
 
+// The first byte of this file in memory, and the first byte behind it; the linker defines both.
+extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start, _end;
+
 namespace {
 
 using namespace loam;
 
+using New = void* (*)(size_t);
+using AlignedNew = void* (*)(size_t, std::align_val_t);
+using Delete = void (*)(void*) noexcept;
+using AlignedDelete = void (*)(void*, std::align_val_t) noexcept;
 using GetHandler = std::new_handler (*)();
 using Throw = void (*)();
 
-// Looks in any C++ runtime that is loaded, without loading one.
-void* symbol_of_runtime(const char* name) {
-  if (void* found = dlsym(RTLD_DEFAULT, name)) return found;
-  for (const char* library : {"libstdc++.so.6", "libc++.so.1", "libc++abi.so.1"}) {
-    void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-    void* found = handle != nullptr ? dlsym(handle, name) : nullptr;
-    if (found != nullptr) return found;
-  }
-  return nullptr;
+bool is_in_this_library(const void* address) { return address >= &__ehdr_start && address < &_end; }
+
+// A function of the C library that only failing calls need. As an import it would cost every
+// program's start a look-up.
+template <class Function>
+Function* rarely_used(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+// A module that is loaded, and what it depends on. Null if it lacks the symbol, or has this
+// library's.
+void* symbol_in(const char* module, const char* name) {
+  void* const handle = dlopen(module, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return nullptr;
+  void* const found = dlsym(handle, name);
+  if (auto* const close = rarely_used<decltype(dlclose)>("dlclose")) close(handle);
+  return is_in_this_library(found) ? nullptr : found;
 }
 
 }  // namespace
 
-void operators::throw_bad_alloc() {
+// The caller's module comes before the names: it may be linked with a static runtime, and be loaded
+// where no other module's references look (RTLD_LOCAL).
+void* operators::symbol_of_runtime(const char* name, const void* caller) {
+  auto* const look_up = rarely_used<decltype(dladdr)>("dladdr");
+  Dl_info module;
+  if (look_up != nullptr && look_up(caller, &module) != 0 && module.dli_fname != nullptr) {
+    if (void* found = symbol_in(module.dli_fname, name)) return found;
+  }
+  for (const char* library : {"libstdc++.so.6", "libc++.so.1", "libc++abi.so.1"}) {
+    if (void* found = symbol_in(library, name)) return found;
+  }
+  return nullptr;
+}
+
+void operators::throw_bad_alloc(const void* caller) {
   if (&std::__throw_bad_alloc != nullptr) std::__throw_bad_alloc();
-  if (auto* thrower = reinterpret_cast<Throw>(symbol_of_runtime("_ZSt17__throw_bad_allocv")))
-    thrower();
+  constexpr const char* kThrow = "_ZSt17__throw_bad_allocv";
+  void* thrower = dlsym(RTLD_DEFAULT, kThrow);
+  if (thrower == nullptr) thrower = symbol_of_runtime(kThrow, caller);
+  if (thrower != nullptr) reinterpret_cast<Throw>(thrower)();
+  // A static runtime has only what its module needs. Its operator new is there, and throws for a
+  // size that no malloc() can serve.
+  if (void* const form = symbol_of_runtime("_Znwm", caller))
+    static_cast<void>(reinterpret_cast<New>(form)(~size_t{0}));
   fatal("operator new: out of memory, and no C++ runtime to throw bad_alloc");
 }
 
-std::new_handler operators::new_handler() {
+std::new_handler operators::new_handler(const void* caller) {
   if (&std::get_new_handler != nullptr) return std::get_new_handler();
-  auto* get = reinterpret_cast<GetHandler>(symbol_of_runtime("_ZSt15get_new_handlerv"));
-  return get != nullptr ? get() : nullptr;
+  constexpr const char* kGet = "_ZSt15get_new_handlerv";
+  void* get = dlsym(RTLD_DEFAULT, kGet);
+  if (get == nullptr) get = symbol_of_runtime(kGet, caller);
+  return get != nullptr ? reinterpret_cast<GetHandler>(get)() : nullptr;
 }
 
 // The defining forms, by which other forms are defined: the program's, if it has replaced them.
@@ -91,15 +128,7 @@ LOAM_OWN("_ZdaPvSt11align_val_t")
 void loam_own_delete_array_aligned(void*, std::align_val_t) noexcept;
 }
 
-// The first byte of this file in memory, and the first byte behind it; the linker defines both.
-extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start, _end;
-
 namespace {
-
-using New = void* (*)(size_t);
-using AlignedNew = void* (*)(size_t, std::align_val_t);
-using Delete = void (*)(void*) noexcept;
-using AlignedDelete = void (*)(void*, std::align_val_t) noexcept;
 
 // True if all defining forms are those of this file. It reads what the dynamic linker has written,
 // without a lock.
@@ -137,7 +166,7 @@ bool serves_the_program() {
   for (const char* form : kForms) {
     const void* found = dlsym(RTLD_DEFAULT, form);
     // If the form is not found, it is in an executable that does not export it.
-    if (found == nullptr || (found >= &__ehdr_start && found < &_end)) return true;
+    if (found == nullptr || is_in_this_library(found)) return true;
   }
   return false;
 }

@@ -31,32 +31,38 @@ LOAM_INLINE bool serves_itself() {
   return heap::allocate_aligned(value, bytes);
 }
 
-// These call the C++ run-time, which each system finds in its own way.
-[[noreturn]] LOAM_COLD void throw_bad_alloc();
+/// Linux: a symbol of the C++ runtime that the module of `caller` uses, or of any that is loaded;
+/// null if there is none. No runtime is loaded.
+[[nodiscard]] void* symbol_of_runtime(const char* name, const void* caller);
+
+// These call the C++ run-time, which each system finds in its own way. `caller`: where the operator
+// was called, because a module may have a run-time of its own.
+[[noreturn]] LOAM_COLD void throw_bad_alloc(const void* caller);
 /// Null if there is none.
-[[nodiscard]] std::new_handler new_handler();
+[[nodiscard]] std::new_handler new_handler(const void* caller);
 
 template <class Allocate>
-LOAM_COLD void* retry(Allocate allocate) {
+LOAM_COLD void* retry(Allocate allocate, const void* caller) {
   // [new.delete.single]: call the handler until memory appears, it throws, or there is none.
   for (;;) {
-    const std::new_handler call = new_handler();
-    if (call == nullptr) throw_bad_alloc();
+    const std::new_handler call = new_handler(caller);
+    if (call == nullptr) throw_bad_alloc(caller);
     call();
     if (void* block = allocate()) return block;
   }
 }
 
+// Inlined into the operators: the return address is where the operator was called.
 LOAM_INLINE void* allocate_or_throw(size_t bytes) {
   void* block = heap::allocate(bytes);
   if (LOAM_LIKELY(block != nullptr)) return block;
-  return retry([bytes] { return heap::allocate(bytes); });
+  return retry([bytes] { return heap::allocate(bytes); }, __builtin_return_address(0));
 }
 
-inline void* aligned_or_throw(size_t bytes, std::align_val_t alignment) {
+LOAM_INLINE void* aligned_or_throw(size_t bytes, std::align_val_t alignment) {
   void* block = try_aligned(bytes, alignment);
   if (LOAM_LIKELY(block != nullptr)) return block;
-  return retry([=] { return try_aligned(bytes, alignment); });
+  return retry([=] { return try_aligned(bytes, alignment); }, __builtin_return_address(0));
 }
 
 }  // namespace loam::operators

@@ -4,5 +4,5 @@
 
 #include "api/operators.h"
 
-void loam::operators::throw_bad_alloc() { throw std::bad_alloc(); }
-std::new_handler loam::operators::new_handler() { return std::get_new_handler(); }
+void loam::operators::throw_bad_alloc(const void*) { throw std::bad_alloc(); }
+std::new_handler loam::operators::new_handler(const void*) { return std::get_new_handler(); }

@@ -13,10 +13,9 @@ namespace {
 // 40 ns, a futex round trip 2 to 5 us. More looks burn a core when the holder is preempted
 // (two-core machines). Fewer pay the round trip for locks that are about to be free.
 constexpr unsigned kSpins = 64;
-// The lock behind which the process is aborted. One place suffices: of several threads that report
-// at once, the first one ends the process.
-constinit std::atomic<const Mutex*> last_lock{nullptr};
 }  // namespace
+
+constinit std::atomic<const Mutex*> Mutex::last_lock_{nullptr};
 
 void Mutex::lock_contended() {
   bool taken = false;
@@ -40,15 +39,15 @@ void Mutex::lock_contended() {
 void Mutex::wake() {
   os::wake_one(reinterpret_cast<const uint32_t*>(&state_));
   const Mutex* mine = this;
-  if (LOAM_UNLIKELY(last_lock.load(std::memory_order_relaxed) == mine) &&
-      last_lock.compare_exchange_strong(mine, nullptr, std::memory_order_relaxed))
+  if (LOAM_UNLIKELY(last_lock_.load(std::memory_order_relaxed) == mine) &&
+      last_lock_.compare_exchange_strong(mine, nullptr, std::memory_order_relaxed))
     os::abort_process();
 }
 
 void Mutex::abort_when_left() {
   const Mutex* none = nullptr;
   // relaxed: the thread itself reads it, in wake()
-  if (!last_lock.compare_exchange_strong(none, this, std::memory_order_relaxed)) return;
+  if (!last_lock_.compare_exchange_strong(none, this, std::memory_order_relaxed)) return;
   // unlock() looks for a 2 only where there may be other threads.
   if (os::is_single_threaded()) os::single_thread_flag = nullptr;
   state_.store(2, std::memory_order_relaxed);

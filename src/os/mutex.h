@@ -88,6 +88,10 @@ class LOAM_CAPABILITY("mutex") Mutex {
   LOAM_COLD void lock_contended();
   LOAM_COLD void wake();
 
+  /// The lock behind which the process is aborted. One place suffices: of several threads that
+  /// report at once, the first one ends the process.
+  static std::atomic<const Mutex*> last_lock_;
+
   std::atomic<uint32_t> state_{0};
   std::atomic<uint32_t> refusals_{0};
   std::atomic<uint64_t> acquisitions_{0};
