@@ -17,8 +17,8 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-packages build library tool lab lab-all lab-full test check sanitize \
-	peers bench bench-build install format clean
+.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-packages setup-windows build library tool lab lab-all lab-full test check sanitize \
+	peers bench bench-build install uninstall format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ setup-build:
 
 setup-test:
 	@tools/setup build test
+
+setup-windows:
+	@tools/setup build windows
 
 setup-lab:
 	@tools/setup build lab
@@ -106,7 +109,7 @@ fuzz: setup-test ## Fuzz the heap with libFuzzer for FUZZ_TIME seconds (four hou
 portability: setup-build ## The library with every compiler, C library and processor here; half an hour
 	@tools/portability/run --full
 
-windows: setup-test ## loam.dll and libloam.a in build/windows by mingw-w64, and their tests under Wine
+windows: setup-windows ## loam.dll and libloam.a in build/windows by mingw-w64, and their tests under Wine
 	@tools/portability/windows
 
 compilers: setup-build ## The same with gcc and every clang
@@ -151,6 +154,14 @@ packages-test: setup-packages build ## Install and use every package, in clean p
 
 install: build ## Install library, tool, manual pages and completions (DESTDIR and PREFIX as usual)
 	@cmake --install build/cmake --prefix $(or $(PREFIX),/usr/local)
+
+uninstall: ## Remove what `make install` with the same DESTDIR and PREFIX has installed
+	@test -f build/cmake/cmake_install.cmake || { echo "make uninstall: first 'make build', which says what is installed"; exit 2; }
+	@stage=$$(mktemp -d); trap 'rm -rf "$$stage"' EXIT; \
+	  DESTDIR=$$stage cmake --install build/cmake --prefix $(or $(PREFIX),/usr/local) > /dev/null; \
+	  (cd "$$stage"; find . ! -type d -print0) | (cd "$(or $(DESTDIR),/)"; xargs -0 rm -fv); \
+	  (cd "$$stage"; find . -depth -type d -path '*/loam*' -print0) \
+	    | (cd "$(or $(DESTDIR),/)"; xargs -0 rmdir --ignore-fail-on-non-empty 2> /dev/null || true)
 
 format: ## Lay out C++ and Rust sources
 	@tools/check_format.py --write

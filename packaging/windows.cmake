@@ -10,7 +10,8 @@ find_program(LOAM_WINE_SERVER NAMES wineserver64 wineserver PATHS /usr/lib/wine)
 
 # gcc lays bit fields as Microsoft's compiler does, unless told: the records are laid out to the byte.
 # There is no visibility: a DLL exports what LOAM_API names.
-target_compile_options(loam_flags INTERFACE -mno-ms-bitfields -fvisibility=default -Wno-attributes)
+# With -fdata-sections the zeros of static data would be a part of the file, 2 MB of them: gcc has no section `.bss$name`.
+target_compile_options(loam_flags INTERFACE -mno-ms-bitfields -fvisibility=default -Wno-attributes -fno-data-sections)
 
 set(LOAM_WINDOWS_API heap_api.cpp stats.cpp windows_start.cpp)
 list(TRANSFORM LOAM_WINDOWS_API PREPEND "${PROJECT_SOURCE_DIR}/src/api/")

@@ -218,9 +218,13 @@ def crates(full: bool) -> None:
     page = folder / "page"
     (page / "src").mkdir(parents=True)
     (page / "Cargo.toml").write_text('[package]\nname = "page"\nversion = "1.0.0"\nedition = "2021"\n\n'
-                                     + block(INSTALL, "Rust", "toml"))
+                                     + block(INSTALL, "Rust", "toml", FOLDER=str(folder / "unpacked")))
     (page / "src/main.rs").write_text(block(INSTALL, "Rust", "rust") + RUST_ON_LOAM)
-    cargo(client(folder / "of the page", page, packed), "build")
+    (folder / "unpacked").mkdir()
+    for path in packed:
+        with tarfile.open(path) as archive:
+            archive.extractall(folder / "unpacked")
+    cargo(page, "build")
     seen = run(WORK / "crates-target/debug/page").strip()
     expect(seen == "on Loam", f"a program by {INSTALL}: {seen}")
     if full:

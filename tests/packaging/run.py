@@ -4,9 +4,10 @@ shared and static, from an installed tree that has been moved away from the sour
 
     tests/packaging/run.py CASE --source DIR --build DIR
 
-CASE: find_package, pkg_config, add_subdirectory, headers (all are installed; each C header
-compiles alone, in every language version that it is meant for, without a warning), or tool (the
-installed tool finds the installed library; its manual pages and completions are there).
+CASE: find_package, pkg_config, add_subdirectory, fetch_content (the page's lines, configured),
+uninstall, headers (all are installed; each C header compiles alone, in every language version that
+it is meant for, without a warning), or tool (the installed tool finds the installed library; its
+manual pages and completions are there).
 """
 from __future__ import annotations
 
@@ -18,6 +19,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from page import INSTALL, block
 
 CONSUMER = Path(__file__).resolve().parent / "consumer"
 
@@ -77,6 +82,36 @@ def add_subdirectory(source: Path, build: Path, work: Path) -> None:
     for stray in ("unit_", "preload_", "workload_"):
         if stray in listing:
             sys.exit(f"add_subdirectory brings targets named {stray}*")
+
+
+def fetch_content(source: Path, build: Path, work: Path) -> None:
+    """CMake takes the page's lines, in a project that exports a library with the heap."""
+    lines = block(INSTALL, "C and C++", "cmake", CLONE=str(source), PROGRAM="program")
+    (work / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.24)\nproject(client C CXX)\n"
+        f"add_executable(program {CONSUMER / 'plain.c'})\n{lines}"
+        f"add_library(export STATIC {CONSUMER / 'plain.c'})\n"
+        "target_link_libraries(export PUBLIC loam::loam)\n"
+        "install(TARGETS export EXPORT client)\ninstall(EXPORT client DESTINATION lib/cmake)\n")
+    run("cmake", "-G", "Ninja", "-S", work, "-B", work / "build")
+
+
+def uninstall(source: Path, build: Path, work: Path) -> None:
+    """`make uninstall` removes what is installed, and nothing else."""
+    if build != source / "build/cmake":
+        print(f"`make install` knows {source / 'build/cmake'} alone")
+        sys.exit(77)
+    other = work / "stage/usr/share/man/man1/other.1"
+    other.parent.mkdir(parents=True)
+    other.write_text("")
+    words = ["make", "-C", source, f"DESTDIR={work / 'stage'}", "PREFIX=/usr"]
+    run(*words, "-o", "build", "install")
+    if not list((work / "stage").rglob("libloam.so")):
+        sys.exit("`make install` installed no library")
+    run(*words, "uninstall")
+    left = [path for path in (work / "stage").rglob("*") if "loam" in path.name or path.is_file()]
+    if left != [other]:
+        sys.exit(f"`make uninstall` left {left}")
 
 
 def pkg_config(source: Path, build: Path, work: Path) -> None:
@@ -167,7 +202,7 @@ def tool(source: Path, build: Path, work: Path) -> None:
 
 def main() -> None:
     cases = {case.__name__: case
-             for case in (find_package, pkg_config, add_subdirectory, headers, tool)}
+             for case in (find_package, pkg_config, add_subdirectory, fetch_content, uninstall, headers, tool)}
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("case", choices=sorted(cases))
     parser.add_argument("--source", type=Path, required=True)
