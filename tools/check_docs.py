@@ -58,7 +58,7 @@ HEADER, VERSION = "include/loam/loam.h", re.compile(r"^#define LOAM_HEADER_VERSI
 VERSIONED = {
     "packaging/vcpkg/vcpkg.json": re.compile(r'"version-string": "([^"]*)"'),
     "examples/rust/Cargo.toml": re.compile(r'^loam-alloc = \{ version = "([^"]*)"', re.M),
-    "docs/install.md": re.compile(r'^loam-alloc = \{ version = "([^"]*)"', re.M),
+    "docs/install.md": re.compile(r'^loam-alloc = \{ path = "FOLDER/loam-alloc-([\d.]*)"', re.M),
     "examples/CMakeLists.txt": re.compile(r"find_package\(loam ([\d.]*)"),
     "tests/packaging/consumer/CMakeLists.txt": re.compile(r"find_package\(loam ([\d.]*)"),
 }
