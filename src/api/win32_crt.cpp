@@ -9,7 +9,8 @@
 //   |<----------- pad, 16 or more ------>|
 //
 // The heap finds the base: it is asked for a block that covers the address. The pad's note is read
-// only inside such a block, so no pointer of the caller is followed.
+// only inside such a block, so no pointer of the caller is followed. On Windows a block that is none
+// of the heap's may be a C run-time's (os/system_heap.h).
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include "api/win32_state.h"
 #include "base/config.h"
 #include "base/units.h"
+#include "os/system_heap.h"
 
 namespace loam::win32 {
 namespace {
@@ -87,6 +89,8 @@ size_t size_of_aligned(void* block) {
     if (find_offset_block(block, &found)) {
       return loam_size(get_process_heap(), found.base) - found.pad;
     }
+    if (const size_t its = loam::os::system_block_size(block); its != SIZE_MAX) return its;
+    if (const size_t its = loam::os::aligned_system_block_bytes(block); its != 0) return its;
   }
   errno = EINVAL;
   return SIZE_MAX;
@@ -178,18 +182,29 @@ LOAM_EXPORT void _aligned_free(void* block) {
   win32::OffsetBlock found;
   const bool at_offset =
       loam_size(heap, block) == SIZE_MAX && win32::find_offset_block(block, &found);
-  if (loam_free(heap, at_offset ? found.base : block) != LOAM_OK) errno = EINVAL;
+  if (loam_free(heap, at_offset ? found.base : block) == LOAM_OK) return;
+  if (loam::os::system_block_size(block) != SIZE_MAX) return loam::os::free_system_block(block);
+  if (loam::os::aligned_system_block_bytes(block) == 0) {
+    errno = EINVAL;
+    return;
+  }
+  loam::os::free_aligned_system_block(block);
 }
 
 LOAM_EXPORT size_t _msize(void* block) {
-  const size_t bytes = loam_size(loam_heap_of(block), block);
+  size_t bytes = loam_size(loam_heap_of(block), block);
+  if (bytes == SIZE_MAX) bytes = loam::os::system_block_size(block);
   if (bytes == SIZE_MAX) errno = EINVAL;
   return bytes;
 }
 
 LOAM_EXPORT void* _expand(void* block, size_t bytes) {
   loam_heap* const heap = loam_heap_of(block);
-  if (heap == nullptr) return win32::fail(EINVAL);
+  if (heap == nullptr) {
+    const size_t its = loam::os::system_block_size(block);
+    if (its == SIZE_MAX) return win32::fail(EINVAL);
+    return bytes <= its ? block : win32::fail(ENOMEM);
+  }
   return loam_try_resize(heap, block, bytes) == LOAM_OK ? block : win32::fail(ENOMEM);
 }
 
@@ -203,7 +218,15 @@ LOAM_EXPORT void* _recalloc(void* block, size_t count, size_t bytes) {
     void* const fresh = loam_zalloc(heap, total);
     return fresh != nullptr ? fresh : win32::fail(ENOMEM);
   }
-  if (heap == nullptr) return win32::fail(EINVAL);
+  if (heap == nullptr) {
+    const size_t its = loam::os::system_block_size(block);
+    if (its == SIZE_MAX) return win32::fail(EINVAL);
+    void* const moved = total == 0 ? nullptr : loam_zalloc(win32::get_process_heap(), total);
+    if (moved == nullptr && total != 0) return win32::fail(ENOMEM);
+    if (moved != nullptr) std::memcpy(moved, block, its < total ? its : total);
+    loam::os::free_system_block(block);
+    return moved;
+  }
   if (total == 0) {
     static_cast<void>(loam_free(heap, block));
     return nullptr;

@@ -12,6 +12,8 @@
 #include <cwchar>
 
 #include "api/c_family.h"
+#include "loam/win32.h"
+#include "os/system_heap.h"
 
 namespace {
 
@@ -48,3 +50,21 @@ LOAM_EXPORT wchar_t* _wcsdup(const wchar_t* text) {
 LOAM_EXPORT wchar_t* wcsdup(const wchar_t* text) { return _wcsdup(text); }
 
 }  // extern "C"
+
+namespace {
+
+// As early as the heap's own beginning. What the DLL has allocated until then is freed as a block
+// of the C run-time.
+__attribute__((constructor(102))) void serve_cxx_runtime() {
+  const os::Replacement list[] = {
+      {"malloc", reinterpret_cast<void*>(&malloc)},
+      {"calloc", reinterpret_cast<void*>(&calloc)},
+      {"realloc", reinterpret_cast<void*>(&realloc)},
+      {"free", reinterpret_cast<void*>(&free)},
+      {"_aligned_malloc", reinterpret_cast<void*>(&_aligned_malloc)},
+      {"_aligned_free", reinterpret_cast<void*>(&_aligned_free)},
+  };
+  os::serve_cxx_runtime(list, sizeof list / sizeof *list);
+}
+
+}  // namespace

@@ -1,6 +1,7 @@
 // Windows: the library's beginning and end, whichever of the other files a program is linked with.
 #include "api/win32_state.h"
 #include "heap/heap.h"
+#include "os/system_heap.h"
 
 namespace {
 
@@ -8,6 +9,15 @@ using namespace loam;
 
 // People and tools read this out of the file.
 __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
+
+size_t size_here(const void* block) {
+  loam_heap* const heap = loam_heap_of(block);
+  return heap != nullptr ? loam_size(heap, block) : SIZE_MAX;
+}
+
+// For other modules that contain a heap: free() there finds this.
+__attribute__((used, section(LOAM_MODULE_HEAP_SECTION)))
+const os::ModuleHeap module_heap = {os::ModuleHeap::kMagic, &size_here, &heap::free};
 
 // Runs before the program's own constructors. Code that allocates earlier gets the default options.
 __attribute__((constructor(101))) void start_library() { heap::start(); }

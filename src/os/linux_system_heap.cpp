@@ -172,4 +172,12 @@ void loam::os::free_system_block(void*) { abort(); }
 extern "C" void loam_find_system_free() {}
 
 #endif
+
+size_t loam::os::system_block_size(const void* block) {
+  const size_t bytes = system_block_bytes(block);
+  return bytes != 0 ? bytes : SIZE_MAX;
+}
+size_t loam::os::aligned_system_block_bytes(const void*) { return 0; }
+void loam::os::free_aligned_system_block(void*) { abort(); }
+
 #endif  // __linux__

@@ -34,6 +34,9 @@ class LastErrorGuard {
   DWORD saved_;
 };
 
+/// The DLLs of the C run-time; each has a heap of the system.
+inline constexpr const wchar_t* kCRuntimes[] = {L"ucrtbase.dll", L"msvcrt.dll"};
+
 /// Keeps the heap's module loaded for good: a program, loam.dll, or a plugin with libloam.a inside.
 /// Call before the system gets addresses of its code or data.
 void stay_loaded();

@@ -408,5 +408,8 @@ void probe_free(const void* block) {
 
 size_t system_block_bytes(const void*) { return 0; }
 void free_system_block(void*) { abort(); }
+size_t system_block_size(const void*) { return SIZE_MAX; }
+size_t aligned_system_block_bytes(const void*) { return 0; }
+void free_aligned_system_block(void*) { abort(); }
 
 }  // namespace loam::os
