@@ -430,6 +430,10 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
   note_taken(size_class, got);
   count_slow_operation();
+  if (LOAM_UNLIKELY(guards_sampled) && got > 1 && draws_guard(size_class, got)) {
+    aim_guard(size_class, m.base + 1 + random_bits() % (got - 1));
+    keep_aim(size_class);
+  }
   return block;
 }
 
@@ -441,6 +445,7 @@ LOAM_INLINE void ThreadCache::take_out(unsigned size_class, unsigned count, unsi
   // The magazine forgets its blocks before the bin gets some, and is empty until the others have
   // moved. A fork() in between loses blocks in the child; any other order would free some blocks
   // twice there.
+  m.low = m.base;  // also for a handler of SIGABRT that allocates when a wrong block is given
   __atomic_store_n(&m.head, m.base, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   for (unsigned given = 0; given < count; given += at_once) {
@@ -546,17 +551,19 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   const bool looks = until_look_ <= kFreesPerLook / 2;
   if (looks && LOAM_UNLIKELY(!look(size_class, block))) return;
   note(size_class, Use::kHit);
-  if (LOAM_UNLIKELY(guards_sampled) && looks) count_look();
+  const bool draws =
+      LOAM_UNLIKELY(guards_sampled) && looks && draws_guard(size_class, kFreesPerLook);
   if (const uint64_t frees = pushed() - collected_at_; LOAM_UNLIKELY(frees >= kCollectFrees)) {
     if (frees >= kCollectUnearnedFrees || holds_unearned(0)) collect();
   }
   const bool stay_armed =
-      (LOAM_UNLIKELY(page_heap.hints().wants_ticks() || stays_armed()) && attend()) ||
-      guard_is_due_;
+      LOAM_UNLIKELY(page_heap.hints().wants_ticks() || stays_armed()) && attend();
   disarm(size_class);
   if (!push(size_class, block) && !put_below(size_class, block))
     make_room_and_push(size_class, block);
   if (LOAM_UNLIKELY(stay_armed)) arm(magazine(size_class));
+  if (LOAM_UNLIKELY(draws)) aim_guard(size_class, magazine(size_class).head);
+  if (LOAM_UNLIKELY(guard_at_ != nullptr)) keep_aim(size_class);
 }
 
 bool ThreadCache::free_run(Span* span) {

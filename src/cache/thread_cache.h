@@ -268,11 +268,14 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// Counts calls down to the next sample; true when this call is one. On average one in `mean`
   /// calls is.
   [[nodiscard]] bool sample_is_due(uint64_t mean);
-  /// True once for the next block after some thousand frees, where sample_guards() was called.
-  [[nodiscard]] bool guard_is_due() {
-    const bool due = guard_is_due_;
-    guard_is_due_ = false;
-    return due;
+  /// True if this request of the class is one that gets guards, where sample_guards() was called:
+  /// once for the block at which the magazine was aimed.
+  [[nodiscard]] bool guard_is_due(unsigned size_class) {
+    if (LOAM_LIKELY(guard_at_ == nullptr) || size_class != guard_class_ ||
+        heads_[size_class] != guard_at_)
+      return false;
+    guard_at_ = nullptr;
+    return true;
   }
   [[nodiscard]] uint64_t random_bits();
   /// Notices a profiler that came or went, and arms all magazines if it came.
@@ -415,7 +418,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void collect();
   void notice_refusals();
   LOAM_COLD void notice_probes();
-  LOAM_COLD void count_look();
+  /// Whether one of `blocks` blocks of the class is to get guards.
+  [[nodiscard]] LOAM_COLD bool draws_guard(unsigned size_class, unsigned blocks);
+  /// The next request that finds the magazine's head at `at` gets guards.
+  LOAM_COLD void aim_guard(unsigned size_class, void** at);
+  /// Makes the aimed request a slow one, if the class is the aim's.
+  LOAM_COLD void keep_aim(unsigned size_class);
   [[nodiscard]] uint64_t draw(uint64_t mean);
   [[nodiscard]] uint32_t random_below(uint32_t limit);
   /// Serves the page heap when it is time; true while magazines should stay armed.
@@ -438,7 +446,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   MissRate misses_;
   uint64_t collected_at_ = 0;  ///< pushed() at the last collection
   uint8_t next_idle_ = 0;      ///< the class at which the last search for an idle one ended
-  bool guard_is_due_ = false;
+  uint8_t guard_class_ = 0;    ///< of guard_at_
   uint8_t probe_era_ = 0;  ///< the lowest bits of memory_probes.era() when this thread last looked
   uint8_t modest_ =
       0;  ///< collections for which it stays at kThreadBytes: another thread was refused room
@@ -449,7 +457,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint64_t refills_ = 0;
   uint64_t flushes_ = 0;
   uint64_t until_sample_ = 0;                    ///< calls; 0 = not drawn yet
-  uint32_t until_guard_ = 0;                     ///< looks; 0 = not drawn yet
+  uint32_t usual_bytes_ = 0;                     ///< of blocks, about, shifted; 0 = not known yet
+  void** guard_at_ = nullptr;                    ///< the request at this head gets guards
   static constexpr unsigned kRandomHalves = 32;  // a block of the stream
   uint16_t random_halves_[kRandomHalves] = {};   // the first random_left_ of them were not used yet
   uint32_t random_left_ = 0;

@@ -8,24 +8,49 @@ namespace loam {
 
 namespace {
 
-// The average number of looks (slow calls of free(), one in kFreesPerLook) from one block between
-// guards to the next. Chosen: with 5,120 frees the four system calls of such a block cost a
-// hundredth of a program that does little else than allocate and free.
+// One block between guards for the frees of so many looks, on average. Chosen: the four system
+// calls of such a block then cost a hundredth of a program that does little else than allocate and
+// free.
 constexpr uint64_t kLooksPerGuard = 20;
+// The usual size follows the latest looks of about this number. Chosen: fewer would follow single
+// large blocks.
+constexpr uint32_t kUsualLooks = 32;
+// Of usual_bytes_, whose changes are small.
+constexpr unsigned kUsualShift = 8;
 
 }  // namespace
 
-// All magazines are armed, so that the next call of malloc() is a slow one whatever its class.
-void ThreadCache::count_look() {
-  if (LOAM_LIKELY(until_guard_ > 1)) {
-    --until_guard_;
-    return;
+// A block is drawn with a chance that grows with its size, as if its bytes were drawn. The usual
+// size keeps the number of samples independent of the sizes.
+//
+//   P(a block of s bytes) = s / (usual bytes * kLooksPerGuard * kFreesPerLook)
+//
+// Each request that a magazine serves takes a block that a free or a refill put there. So to draw
+// one of these frees, or one block of a refill, is to draw one of the requests: the one that takes
+// that block. In a magazine this is the request that finds the head above the block.
+bool ThreadCache::draws_guard(unsigned size_class, unsigned blocks) {
+  const uint64_t bytes = uint64_t{class_info(size_class).bytes} << kUsualShift;
+  const uint64_t followed = uint64_t{kUsualLooks} * kFreesPerLook;
+  const uint64_t usual = usual_bytes_ == 0 ? bytes : usual_bytes_;
+  const uint64_t counted = blocks < followed ? blocks : followed;
+  usual_bytes_ = static_cast<uint32_t>((usual * (followed - counted) + bytes * counted) / followed);
+  return (random_bits() >> 11) % (kLooksPerGuard * kFreesPerLook * usual) < bytes * blocks;
+}
+
+void ThreadCache::aim_guard(unsigned size_class, void** at) {
+  guard_class_ = static_cast<uint8_t>(size_class);
+  guard_at_ = at;
+}
+
+void ThreadCache::keep_aim(unsigned size_class) {
+  if (size_class != guard_class_) return;
+  const Magazine m = magazine(size_class);
+  // The block may have left by the bottom, or the array may be another one.
+  if (guard_at_ <= m.base || guard_at_ > m.head) {
+    guard_at_ = nullptr;
+  } else if (m.low != m.head) {
+    m.low = guard_at_;
   }
-  if (until_guard_ == 1) {
-    guard_is_due_ = true;
-    arm_all();
-  }
-  until_guard_ = static_cast<uint32_t>(draw(kLooksPerGuard));
 }
 
 void ThreadCache::notice_probes() {

@@ -129,7 +129,7 @@ LOAM_INLINE void* Hardening::allocate_slot(unsigned size_class, size_t bytes, si
       if (void* block = allocate_nothing()) return block;
     }
     if (LOAM_UNLIKELY(has(kSample))) {
-      if (void* block = allocate_sampled(bytes, alignment)) return block;
+      if (void* block = allocate_sampled(size_class, bytes, alignment)) return block;
     }
     if (has(kRandom)) current_cache->mix(size_class);
   }
@@ -209,8 +209,8 @@ const void* Hardening::nothing_after(const void* block) const {
   return nullptr;
 }
 
-void* Hardening::allocate_sampled(size_t bytes, size_t alignment) {
-  if (LOAM_LIKELY(!current_cache->guard_is_due())) return nullptr;
+void* Hardening::allocate_sampled(unsigned size_class, size_t bytes, size_t alignment) {
+  if (LOAM_LIKELY(!current_cache->guard_is_due(size_class))) return nullptr;
   const size_t aligned = alignment < 16 ? 16 : alignment;
   // Every other block ends where its page ends: there an overflow faults. In the rest a write
   // before the block faults.

@@ -88,9 +88,9 @@ class Hardening {
   /// True if the canary is whole.
   [[nodiscard]] bool intact(const void* block) const;
 
-  /// A block between guards if the thread's next block is to be one (LOAM_HARDEN=sample); null
+  /// A block between guards if this request of the class is to get one (LOAM_HARDEN=sample); null
   /// otherwise.
-  [[nodiscard]] void* allocate_sampled(size_t bytes, size_t alignment);
+  [[nodiscard]] void* allocate_sampled(unsigned size_class, size_t bytes, size_t alignment);
 
   /// True if the poison of every quarantined block is whole; `report`: damage is reported.
   bool quarantine_is_intact(bool report);

@@ -94,7 +94,8 @@ void* allocate_unrecorded(unsigned size_class, size_t bytes) {
   if (LOAM_LIKELY(hardening.on()))
     return probed(hardening.allocate_small(size_class, bytes), bytes);
   if ((detours() & kGuarded) != 0) {
-    if (void* block = hardening.allocate_sampled(bytes, 16)) return probed(block, bytes);
+    if (void* block = hardening.allocate_sampled(size_class, bytes, 16))
+      return probed(block, bytes);
   }
   // Magazines that are armed for the profiler alone need no look at the page heap in every call.
   if (LOAM_LIKELY(detours() == kProbed)) {
@@ -126,10 +127,6 @@ LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, siz
 
 void* allocate_pages_unrecorded(size_t bytes, size_t alignment, bool* zero) {
   if (hardening.on()) return probed(hardening.allocate(bytes, alignment, zero), bytes);
-  if ((detours() & kGuarded) != 0) {
-    if (void* block = hardening.allocate_sampled(bytes, alignment))
-      return probed(block, bytes);  // *zero is as it was: no bytes are cleared in vain
-  }
   return probed(plain_allocate_pages(bytes, alignment, 0, zero), bytes);
 }
 

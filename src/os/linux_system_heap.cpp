@@ -178,6 +178,6 @@ size_t loam::os::system_block_size(const void* block) {
   return bytes != 0 ? bytes : SIZE_MAX;
 }
 size_t loam::os::aligned_system_block_bytes(const void*) { return 0; }
-void loam::os::free_aligned_system_block(void*) { abort(); }
+void loam::os::free_aligned_system_block(void*) { abort_process(); }
 
 #endif  // __linux__
