@@ -97,7 +97,7 @@ record-soak: build ## Record 64 threads that hand blocks over, 10^8 events: none
 
 fleet: setup-test build ## Ask a dataset of traces the questions of examples/fleet by DuckDB and by Spark, and compare
 	@tools/setup fleet
-	@tools/cargo test --manifest-path tool/Cargo.toml --release --locked -p loam-cli --test fleet -- --include-ignored
+	@tools/cargo test --manifest-path tool/Cargo.toml --release --locked -p loam-cli --test all -- fleet:: --include-ignored
 
 fuzz: setup-test ## Fuzz the heap with libFuzzer for FUZZ_TIME seconds (four hours)
 	@tools/quietly build/log/fuzz.log cmake --preset fuzz

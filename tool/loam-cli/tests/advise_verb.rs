@@ -1,13 +1,11 @@
 //! `loam advise`: a line to copy, "nothing helps", and changes to the program. A replay that is not known to reproduce
 //! the program gets no advice.
 
-mod common;
-#[path = "common/recorded.rs"]
-mod recorded;
-
+use crate::common;
+use crate::common::recorded;
 use std::path::Path;
 
-use common::{compile, loam_in, record_orders, root, Ran};
+use crate::common::{compile, loam_in, record_orders, root, Ran};
 use serde_json::Value;
 
 /// If there were two trials, one of them might be left out as noisy, and a single one has no interval. Of three

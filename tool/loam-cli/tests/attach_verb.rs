@@ -1,14 +1,13 @@
 //! `loam record --pid`: a running process on Loam is recorded, left alone, and recorded again.
 
-mod common;
-
+use crate::common;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::{compile, root, skip, Ran, Talker};
+use crate::common::{compile, root, skip, Ran, Talker};
 use loam_format::trace::{Ended, Event, How, Item, Items, Process, Wanted};
 
 /// The number of threads in the program that allocate all the time.

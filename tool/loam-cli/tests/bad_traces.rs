@@ -1,18 +1,16 @@
 //! Files that are no trace, or no readable one. Each verb that takes a trace reports what is wrong, where, and what to
 //! do.
 
-mod common;
-#[path = "common/recorded.rs"]
-mod recorded;
-
+use crate::common;
+use crate::common::recorded;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{loam_in, Ran};
+use crate::common::recorded::Program;
+use crate::common::{loam_in, Ran};
 use loam_format::trace::{Header, Writer};
-use recorded::Program;
 
 /// The verbs: the words before the name of the trace, and those after it.
 const VERBS: [(&[&str], &[&str]); 10] = [

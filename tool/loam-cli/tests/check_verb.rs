@@ -2,8 +2,7 @@
 //!
 //! The stand-in passes every call on to the C library. It has the heap's symbol, so that it is recognised as the heap.
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::{compile, Lab, Ran};
+use crate::common::{compile, Lab, Ran};
 use serde_json::Value;
 
 const HEAP: &str = r#"

@@ -1,11 +1,10 @@
 //! The command line as a whole: its documentation, its errors, its colours.
 
-mod common;
-
+use crate::common;
 use std::path::Path;
 
+use crate::common::{Lab, Ran, GOOD};
 use clap::CommandFactory;
-use common::{Lab, Ran, GOOD};
 use loam_cli::cli::Cli;
 
 #[test]

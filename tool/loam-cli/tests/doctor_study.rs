@@ -1,8 +1,7 @@
 //! The short form of `make doctor-study`: a few healthy programs of other projects, and the patients that need no
 //! watch, on glibc's malloc and on Loam.
 
-mod common;
-
+use crate::common;
 use std::process::Command;
 
 #[test]

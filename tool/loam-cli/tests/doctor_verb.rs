@@ -1,13 +1,11 @@
 //! `loam doctor`: programs that know their live bytes, faulty programs and healthy ones, on glibc's malloc and on
 //! Loam.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use common::{compile, library, loam, root, skip, Ran, Talker};
+use crate::common::{compile, library, loam, root, skip, Ran, Talker};
 use serde_json::Value;
 
 /// A program of tests/doctor, compiled once for all tests.

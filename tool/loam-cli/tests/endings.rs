@@ -3,8 +3,7 @@
 //!
 //! Reports: issue 37, B9 (`loam top` spun on a closed terminal and ignored SIGTERM) and B13 (Ctrl-Z did nothing).
 
-mod common;
-
+use crate::common;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -15,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::Lab;
+use crate::common::Lab;
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use rustix::fs::{fcntl_setfl, OFlags};

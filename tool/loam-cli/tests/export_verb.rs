@@ -1,8 +1,7 @@
 //! `loam export`: the page, which clients may reach it, how it ends, and a real Prometheus server that scrapes it. The
 //! server is searched in PATH and in the folder of the tests' set-up.
 
-mod common;
-
+use crate::common;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{export, get, on_loam, root, try_get, Ran, Running};
+use crate::common::{export, get, on_loam, root, try_get, Ran, Running};
 
 const OPENMETRICS: &str = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
 

@@ -1,11 +1,10 @@
 //! `loam top` and `loam stats` recognise the same programs as programs on Loam, whatever the files are called.
 
-mod common;
-
+use crate::common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{library, root, sleeping, Ran, Running};
+use crate::common::{library, root, sleeping, Ran, Running};
 
 /// Whether both show the process's counters.
 fn assert_found(what: &str, process: &Running) {

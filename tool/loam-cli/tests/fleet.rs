@@ -1,18 +1,15 @@
 //! A dataset of traces, the five questions to it, and the sweep that replays many traces.
 
-#[path = "common/clients.rs"]
-mod clients;
-mod common;
-#[path = "common/recorded.rs"]
-mod recorded;
-
+use crate::common;
+use crate::common::clients;
+use crate::common::recorded;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{loam_in, replayer, root, skip, Ran};
+use crate::common::recorded::Program;
+use crate::common::{loam_in, replayer, root, skip, Ran};
 use loam_format::trace::{Event, Header, Process};
-use recorded::Program;
 use serde_json::Value;
 
 /// A recorded process of the fleet.

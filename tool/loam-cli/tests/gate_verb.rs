@@ -1,15 +1,13 @@
 //! `loam gate`: the worked example fails with its planted fault and passes without it, against a trace and
 //! against a file. Time is judged if it is reliable. A comparison that is not possible is refused with a message.
 
-mod common;
-#[path = "common/recorded.rs"]
-mod recorded;
-
+use crate::common;
+use crate::common::recorded;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{loam_in, record_orders};
+use crate::common::{loam_in, record_orders};
 use serde_json::Value;
 
 fn baseline(dir: &Path, name: &str) -> Value {

@@ -1,14 +1,13 @@
 //! Processes that hold up a look: their file system has stopped answering (node_exporter#868). The tests need FUSE and
 //! the right to mount.
 
-mod common;
-
+use crate::common;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{export, get, library, on_loam, Ran, Running};
+use crate::common::{export, get, library, on_loam, Ran, Running};
 
 /// A file system of one file, whose server can be stopped.
 struct FileSystem {

@@ -1,13 +1,11 @@
 //! What `loam lab` does with a results file that another run has filled or is filling (hyperfine#529), and with its
 //! trial when the lab is killed.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use common::{signal, trials, until, Lab, Ran, GOOD};
+use crate::common::{signal, trials, until, Lab, Ran, GOOD};
 
 const ONE_TRIAL: [&str; 7] = [
     "fake",

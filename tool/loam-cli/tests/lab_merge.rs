@@ -1,10 +1,9 @@
 //! `loam lab merge`: jobs and machines in one file, and files that can not be merged.
 
-mod common;
-
+use crate::common;
 use std::fs;
 
-use common::{Lab, Ran, GOOD};
+use crate::common::{Lab, Ran, GOOD};
 use serde_json::Value;
 
 /// A lab with the results of two jobs, a.json and b.json.

@@ -1,13 +1,12 @@
 //! Where results go: places that can not be written, disks that fill up, files that are not ours, and continuing a
 //! run.
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use common::{signal, trials, until, Lab, Ran, GOOD};
+use crate::common::{signal, trials, until, Lab, Ran, GOOD};
 
 /// A workload that leaves a mark each time it runs.
 fn counted() -> String {

@@ -1,8 +1,7 @@
 //! Trials that succeed, and every way in which one can fail.
 
-mod common;
-
-use common::{statuses, trials, Lab, GOOD};
+use crate::common;
+use crate::common::{statuses, trials, Lab, GOOD};
 
 #[test]
 fn a_good_run_leaves_a_table_a_results_file_and_a_report() {

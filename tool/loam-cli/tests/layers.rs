@@ -94,6 +94,21 @@ fn a_crate_uses_those_below_it_and_no_others() {
     }
 }
 
+/// The manifest has `autotests = false`, so that all files are one program. A file that nobody names would never run.
+#[test]
+fn every_file_with_tests_is_a_module_of_their_program() {
+    let folder = tool().join("loam-cli/tests");
+    let program = fs::read_to_string(folder.join("main.rs")).unwrap();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if path.extension().is_some_and(|end| end == "rs") && name != "main" {
+            let is_named = program.lines().any(|line| line == format!("mod {name};"));
+            assert!(is_named, "tests/main.rs has no `mod {name};`");
+        }
+    }
+}
+
 #[test]
 fn formats_and_reports_do_not_touch_the_system() {
     const SYSTEM: [&str; 7] = [

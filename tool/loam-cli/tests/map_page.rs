@@ -1,15 +1,11 @@
 //! `loam map`: its page in headless Chromium, for a small trace and for a heap of 4 GiB.
 
-mod common;
-#[path = "common/recorded.rs"]
-mod recorded;
-
 use std::fs;
 use std::path::Path;
 
-use common::browser::{browser, look, watch};
-use common::{loam, skip, Ran};
-use recorded::{Block, Program, PAGE};
+use crate::common::browser::{browser, look, watch};
+use crate::common::recorded::{Block, Program, PAGE};
+use crate::common::{loam, skip, Ran};
 use serde_json::{json, Value};
 
 /// A script that uses the page and records what it finds.

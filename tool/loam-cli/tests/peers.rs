@@ -1,9 +1,7 @@
 //! `loam run --allocator`: `stats`, `top`, `export` and `doctor` find the figures that another allocator reports.
 //! Figures that it does not report are absent.
 
-mod common;
-
-use common::{compile, export, get, loam, root, skip, Ran, Talker};
+use crate::common::{compile, export, get, loam, root, skip, Ran, Talker};
 use serde_json::Value;
 
 /// A program that knows its live bytes.

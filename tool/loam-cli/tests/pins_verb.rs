@@ -1,13 +1,11 @@
 //! `loam pins` on a program that reports where its blocks are, from its recording and while it runs.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::{compile, library, loam, root, skip, Ran};
+use crate::common::{compile, library, loam, root, skip, Ran};
 use serde_json::Value;
 
 const PAGE: u64 = 4_096;

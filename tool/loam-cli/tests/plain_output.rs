@@ -1,12 +1,11 @@
 //! No verb sends a terminal characters that control it or that it hides. This holds for text from arguments, from
 //! names of files and processes, from a results file and from the environment. Issue 37, B13 and C19.
 
-mod common;
-
+use crate::common;
 use std::path::Path;
 use std::process::{Child, Command};
 
-use common::{Lab, Ran, GOOD};
+use crate::common::{Lab, Ran, GOOD};
 
 /// A text that sets colours and a title, reorders and breaks lines, and moves the cursor, in seven and in eight bits.
 const HOSTILE: &str = "x\u{1b}[35my\u{1b}]0;t\u{7}\u{202e}z\u{9b}2J\u{2066}\u{2028}\u{7f}\r\u{8}";

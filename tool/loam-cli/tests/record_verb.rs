@@ -1,8 +1,7 @@
 //! `loam record`: programs with one hazard each (tests/recorder), over the system's malloc and over Loam; and whatever can go
 //! wrong with the file or with the one who records.
 
-mod common;
-
+use crate::common;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -11,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{compile, recorder, root, skip, Ran};
+use crate::common::{compile, recorder, root, skip, Ran};
 use loam_format::trace::{
     Ended, Event, Frame, How, Item, Items, Mark, Process, Sample, Stack, Wanted,
 };

@@ -1,18 +1,16 @@
 //! `loam replay` with traces of simulated programs: the replayer does what the trace says, in bounded memory. If a
 //! trace does not reproduce its program, it is refused as a source of advice.
 
-mod common;
-#[path = "common/recorded.rs"]
-mod recorded;
-
+use crate::common;
+use crate::common::recorded;
 use std::path::Path;
 use std::process::Command;
 
-use common::{replayer, Ran};
+use crate::common::recorded::{Program, PAGE};
+use crate::common::{replayer, Ran};
 use loam_format::trace::{AllocFamily, Event, Record, Sample};
 use loam_lab::replay::{self, Prepared, Wishes};
 use loam_lab::traces::Never;
-use recorded::{Program, PAGE};
 use serde_json::Value;
 
 fn prepared(trace: &Path, folder: &Path, pauses: bool) -> Prepared {

@@ -2,15 +2,13 @@
 //!
 //! Nothing is installed for this: without Chromium the test reports that it was skipped.
 
-mod common;
-#[path = "common/recorded.rs"]
-mod recorded;
-
+use crate::common;
+use crate::common::recorded;
 use std::collections::HashSet;
 use std::fs;
 
-use common::browser::{browser, look, watch};
-use common::{Lab, GOOD};
+use crate::common::browser::{browser, look, watch};
+use crate::common::{Lab, GOOD};
 use serde_json::Value;
 
 /// A script that runs after everything else. It uses the page and records what it finds.

@@ -1,13 +1,12 @@
 //! `loam run` with a stand-in for the heap: which programs it starts and refuses, and what it passes on.
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use common::{compile, executable, Lab, Ran};
+use crate::common::{compile, executable, Lab, Ran};
 
 fn run(lab: &Lab, arguments: &[&str]) -> Ran {
     let library = lab.allocator("loam");

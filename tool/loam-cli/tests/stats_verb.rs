@@ -1,12 +1,11 @@
 //! `loam stats` on programs of every kind: the account, the choice of processes, and processes that can not be read.
 
-mod common;
-
+use crate::common;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{compile, Lab, Ran};
+use crate::common::{compile, Lab, Ran};
 use serde_json::Value;
 
 /// A program that allocates and touches this many MiB, prints `ready`, and waits to be killed.

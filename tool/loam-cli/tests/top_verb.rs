@@ -1,11 +1,10 @@
 //! `loam top` from outside: batches, and terminals that can not be drawn on.
 
-mod common;
-
+use crate::common;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use common::Ran;
+use crate::common::Ran;
 
 #[test]
 fn a_batch_is_plain_text_with_one_table_a_look() {

@@ -1,18 +1,15 @@
 //! `loam trace export` in formats that other programs read: Parquet for DuckDB, a profile for the Firefox Profiler.
 
-#[path = "common/clients.rs"]
-mod clients;
-mod common;
-#[path = "common/recorded.rs"]
-mod recorded;
-
+use crate::common;
+use crate::common::clients;
+use crate::common::recorded;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{loam_in, Ran};
+use crate::common::recorded::Program;
+use crate::common::{loam_in, Ran};
 use loam_format::trace::{Event, Header};
-use recorded::Program;
 use serde_json::Value;
 
 /// Average bytes between two stacks. Every block of the program is much larger, so each counts as itself.

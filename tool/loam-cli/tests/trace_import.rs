@@ -1,13 +1,12 @@
 //! `loam trace import`: recordings of other programs, real ones and broken ones.
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{loam_in, Ran};
+use crate::common::{loam_in, Ran};
 use serde_json::Value;
 
 const LOG: &str =

@@ -1,15 +1,13 @@
 //! `loam trace`: figures that the simulated program also knows, messages about damage, and tables that other programs
 //! read.
 
-mod common;
-#[path = "common/recorded.rs"]
-mod recorded;
-
+use crate::common;
+use crate::common::recorded;
 use std::path::Path;
 
-use common::Ran;
+use crate::common::recorded::Program;
+use crate::common::Ran;
 use loam_format::trace::{Event, Record};
-use recorded::Program;
 use serde_json::Value;
 
 fn trace(dir: &Path, arguments: &[&str]) -> Ran {

@@ -1,11 +1,10 @@
 //! Programs of other projects that read the tool's files. `make setup` installs them. Without its program a test
 //! reports that it was skipped.
-#![allow(dead_code)] // each test program uses another part
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::common::{root, skip};
+use super::{root, skip};
 
 /// A Python that has the module.
 pub fn python(module: &str) -> Option<PathBuf> {

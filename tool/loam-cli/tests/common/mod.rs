@@ -1,5 +1,4 @@
 //! A folder with fake workloads and a fake allocator, for whole runs of `loam` without the heap.
-#![allow(dead_code)] // each test program uses another part
 
 use std::fmt::Display;
 use std::fs;
@@ -12,6 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 pub mod browser;
+pub mod clients;
+pub mod recorded;
 
 /// The output of a fake workload without errors. `$RATE` is its speed.
 pub const GOOD: &str = r#"

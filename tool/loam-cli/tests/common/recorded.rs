@@ -1,5 +1,4 @@
 //! Traces of simulated programs: a simulation with a seed writes what a recorder would have written.
-#![allow(dead_code)] // each test program uses another part
 
 use std::collections::HashMap;
 use std::fs::File;

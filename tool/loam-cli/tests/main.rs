@@ -1,0 +1,36 @@
+//! The tool's tests as a whole: what `loam` does and prints, and the rules that its crates keep. They are one program,
+//! because each program is linked with all crates. A file with tests is a module here.
+
+mod common;
+
+mod advise_verb;
+mod attach_verb;
+mod bad_traces;
+mod check_verb;
+mod command_line;
+mod doctor_study;
+mod doctor_verb;
+mod endings;
+mod export_verb;
+mod finding;
+mod fleet;
+mod gate_verb;
+mod held_up;
+mod lab_earlier_runs;
+mod lab_merge;
+mod lab_outputs;
+mod lab_trials;
+mod layers;
+mod map_page;
+mod peers;
+mod pins_verb;
+mod plain_output;
+mod record_verb;
+mod replay_verb;
+mod report_page;
+mod run_verb;
+mod stats_verb;
+mod top_verb;
+mod trace_export;
+mod trace_import;
+mod trace_verb;
