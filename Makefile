@@ -12,12 +12,14 @@ PRESET ?= $(if $(filter true,$(CI)),ci,release)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Building the library asks for nothing that only the tests need.
 BUILD_TESTS := OFF
-test: BUILD_TESTS := ON
+test test-all: BUILD_TESTS := ON
+LONG_TESTS := OFF
+test-all: LONG_TESTS := ON
 ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase sparse handoff
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-packages setup-windows build library tool lab lab-all lab-full test check sanitize \
+.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-packages setup-windows build library tool lab lab-all lab-full test test-all check sanitize \
 	peers bench bench-build install uninstall format clean
 
 help: ## Show this list
@@ -43,7 +45,7 @@ build: library tool ## Build build/libloam.so, build/libloam.a, build/loam and t
 
 library: setup-build
 	@tools/quietly build/log/configure.log cmake --preset $(PRESET) \
-	  -DLOAM_BUILD_TESTS=$(BUILD_TESTS)
+	  -DLOAM_BUILD_TESTS=$(BUILD_TESTS) -DLOAM_LONG_TESTS=$(LONG_TESTS)
 	@cmake --build build/cmake --parallel $(JOBS)
 
 tool: setup-build
@@ -68,6 +70,11 @@ lab-full: setup-lab build ## All experiments as the articles had them, or larger
 
 test: setup-test build ## Run every test; the last line sums them up
 	@tools/run_tests
+
+test-all: setup-test build ## The same with long forms: random input for longer, every sanitizer, compiler and package; hours
+	@tools/run_tests
+	@$(MAKE) --no-print-directory sanitize portability windows packages-test record-soak
+	tests/doctor/study
 
 check: ## Check layers and documents (no build needed)
 	@tools/check_layers.py $(if $(wildcard build/libloam.so),--library build/libloam.so) \

@@ -45,6 +45,8 @@ def find_faults(tests: list[dict], sources: dict[str, list[str]]) -> list[str]:
                 continue
             if CASE.search(text):
                 # The name of a parameterised case has a suffix.
+                is_whole = "--gtest_shuffle" in test.get("command", [])
+                measures |= is_whole and bool(measuring_cases(text))
                 measures |= any(re.search(rf"\.{case}(?:[/<]|$)", test["name"])
                                 for case in measuring_cases(text))
             else:
@@ -79,6 +81,7 @@ def self_test() -> int:
     sources = {"whole": [whole], "cases": [cases], "pretended": [PRETENDED + cases]}
     planted = [test("preload.whole", "whole"), test("unit.Heap.Measures", "cases"),
                test("heaps.Heap/0.Measures<int>", "cases"),
+               test("unit.whole", "cases") | {"command": ["/b/cases", "--gtest_shuffle"]},
                test("gates.x", "python3", LABELS=["gates"])]
     right = [test("preload.whole", "whole", RUN_SERIAL=True), test("unit.Heap.Other", "cases"),
              test("unit.Heap.Measures", "pretended"), test("other", "unknown")]

@@ -2,7 +2,10 @@
 """Runs every case of a gtest program in a process of its own, as ctest does on Linux, because cases
 rely on that.
 
-    tests/windows/each.py --program PROGRAM [--windows RUNNER] [--filter FILTER]
+    tests/windows/each.py --program PROGRAM [--windows RUNNER] [--filter FILTER] [--together]
+
+With --together the cases first run in one process, because Wine takes long to start one. Those that do not pass there have
+a process of their own as well, which decides.
 
 Exit status: 0 all passed or were skipped, 1 one did not (its output is printed).
 """
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -61,17 +65,30 @@ def failure(command: list[str], case: str) -> str | None:
     return said or None
 
 
+def passed_together(command: list[str], chosen: str) -> set[str]:
+    try:
+        said = subprocess.run([*command, f"--gtest_filter={chosen}"], capture_output=True, text=True, errors="replace",
+                              timeout=150).stdout
+    except subprocess.TimeoutExpired:
+        return set()
+    # A case that is skipped has such a line too.
+    return set(re.findall(r"^\[ +(?:OK|SKIPPED) \] (\S+?)(?:, where .*)? \(\d+ ms\)", said, re.MULTILINE))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--program", required=True)
     parser.add_argument("--windows", type=shlex.split, default=[], metavar="RUNNER")
     parser.add_argument("--filter", default="*")
+    parser.add_argument("--together", action="store_true", help="first try all cases in one process")
     arguments = parser.parse_args()
     command = [*arguments.windows, arguments.program]
     found = cases(command, arguments.filter)
+    passed = passed_together(command, arguments.filter) if arguments.together else set()
+    left = [case for case in found if case not in passed]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        failed = [said for said in pool.map(lambda case: failure(command, case), found) if said]
-    print("\n".join(failed + [f"{len(found)} cases, {len(failed)} failed"]))
+        failed = [said for said in pool.map(lambda case: failure(command, case), left) if said]
+    print("\n".join(failed + [f"{len(found)} cases, {len(left)} of them alone, {len(failed)} failed"]))
     return 1 if failed or not found else 0
 
 
