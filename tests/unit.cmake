@@ -43,7 +43,7 @@ list(REMOVE_DUPLICATES unit_tests)
 set(unit_measuring_counters "CompactTest.*")
 # Cases of these programs count from an untouched process (and some of counters measure), so each case has its own. The
 # other programs are one process, in any order. Under an emulator single cases are left out by name.
-set(unit_apart cache_fake counters heap heap_fake map_fake pages_fake private_fake small small_fake api)
+set(unit_apart cache_fake counters heap heap_fake map_fake pages_fake small_fake api)
 if(LOAM_SANITIZE)
   list(REMOVE_ITEM unit_tests api) # The program cannot have both the sanitizer's malloc and ours.
 endif()

@@ -318,7 +318,7 @@ TEST_F(PretendPrivateHeap, AStaleCacheOfTheSameRecordIsNeverUsed) {
   EXPECT_EQ(free(first, old_block), LOAM_OK);
   EXPECT_EQ(heap_registry.destroy(first), LOAM_OK);
   PrivateHeap* again = nullptr;
-  for (int i = 0; i < 3000 && again != first; ++i) {
+  for (int i = 0; i < 20000 && again != first; ++i) {
     again = make(LOAM_HEAP_EAGER);
     if (again != first) {
       EXPECT_EQ(heap_registry.destroy(again), LOAM_OK);
