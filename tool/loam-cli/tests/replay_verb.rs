@@ -380,7 +380,7 @@ fn ten_million_events_are_prepared_and_replayed_in_bounded_memory() {
     let trace = dir.path().join("long.trace");
     if std::env::var_os("LOAM_TEST_ALONE").is_none() {
         // Runs this test binary again with this test only.
-        let name = "ten_million_events_are_prepared_and_replayed_in_bounded_memory";
+        let name = "replay_verb::ten_million_events_are_prepared_and_replayed_in_bounded_memory";
         let me = std::env::current_exe().unwrap();
         let output = Command::new(me)
             .args([name, "--exact", "--nocapture"])
