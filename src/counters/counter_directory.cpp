@@ -44,6 +44,7 @@ enum Table : uint32_t {
   kPrivateMagazines,
   kMoreBins,
   kSplitClasses,
+  kIdleMappings,
   kCommitCharge,  // last: absent where the system counts none
   kTables = kCommitCharge + os::kChargesCommit
 };
@@ -257,7 +258,12 @@ struct CounterFields {
                                         LOAM_FIELD("large_allocs", PageHeap, large_.allocations_)
                                             LOAM_FIELD("idle_mapping_pages", PageHeap,
                                                        mappings_.idle_.pages_)
+                                                LOAM_FIELD("idle_mappings", PageHeap,
+                                                           mappings_.idle_.count_)
             .next;
+    next = Writer{next, kIdleMappings} LOAM_FIELD("address", IdleMappings::Mapping, address)
+               LOAM_FIELD("pages", IdleMappings::Mapping, pages)
+                   .next;
     next = Writer{next, kRegions} LOAM_FIELD("base", Region, base)
                LOAM_FIELD("extents", Region, extent_count)
                    LOAM_FIELD("spans_used", Region, spans_used)
@@ -442,6 +448,9 @@ constexpr CounterFields::Directory CounterFields::make() {
             kMagazineCount * (MixedHeap::kHomes - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
   t[kSplitClasses] = table("split_class", kArray, split_classes.rows_, sizeof(SizeClassInfo),
                            SplitClasses::kMost + 1);
+  t[kIdleMappings] = inner_table("idle_mapping", kNested, kPageHeap,
+                                 __builtin_offsetof(PageHeap, mappings_.idle_.mappings_),
+                                 sizeof(IdleMappings::Mapping), IdleMappings::kMost);
   if constexpr (os::kChargesCommit) {
     t[kCommitCharge] = table("commit_charge", kRecord, &os::charged_bytes, sizeof(uint64_t), 1);
   }

@@ -123,9 +123,10 @@ def find_symbol(path, wanted):
 # Fields that are newer than the golden images. The libraries that wrote those images did not have what these fields
 # count. Any other missing field is a mistake.
 RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requested") for how in ("taken", "given")}
-LATER_TABLES = {"page_shard", "more_bin", "split_class"}
+LATER_TABLES = {"page_shard", "more_bin", "split_class", "idle_mapping"}
 LATER = {"registry": RUN_COUNTS | {"pushed": None}, "constant": {"frees_per_look": None},
          "cache": RUN_COUNTS | {"run_pages_held": 0, "pushed": None, "until_look": None},
+         "page_heap": {"idle_mappings": 0},
          "bin": {"absent_slots": 0, "absent_pages": 0}, "region": {"records_purged": 0, "maps_purged": 0}}
 
 

@@ -8,11 +8,13 @@
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -96,6 +98,14 @@ static void keep(void) {
   for (size_t i = 0; i < count; i++) {
     if (i % 5) free(all[i]);
   }
+  ready();
+  wait_for_ever();
+}
+
+/* Three large blocks in turn, and then silence. Loam keeps the mapping of the last one. */
+static void keep_a_mapping(void) {
+  hold(8 * MIB);
+  for (int i = 0; i < 4; i++) free(block(40 * MIB));
   ready();
   wait_for_ever();
 }
@@ -228,6 +238,71 @@ static void swell_outside(void) {
   }
 }
 
+/* Another process shares all memory from now on, and ends with this one. */
+static void share(void) {
+  pid_t parent = getpid();
+  pid_t child = fork();
+  if (child < 0) abort();
+  if (child > 0) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  while (getppid() == parent) rest(1000);
+  _exit(0);
+}
+
+/* Writes to memory that another process shares, page by page. */
+static void copy_what_is_shared(void) {
+  enum { COUNT = 400000 };
+  static char* all[COUNT];
+  for (int i = 0; i < COUNT; i++) all[i] = block(400);
+  share();
+  ready();
+  for (int i = 0; i < COUNT; i++) {
+    all[i][0] = 3;
+    if (i % 50 == 0) rest(10);
+  }
+  wait_for_ever();
+}
+
+static void* end_at_once(void* argument) { return argument; }
+
+static void join_no_thread(void) {
+  hold(MIB);
+  for (int i = 0; i < 500; i++) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, end_at_once, NULL)) abort();
+  }
+  rest(500);
+  ready();
+  wait_for_ever();
+}
+
+/* Files in memory that are open and not mapped. */
+static void hold_files(void) {
+  static char some[MIB];
+  hold(10 * MIB);
+  memset(some, 1, sizeof some);
+  for (int i = 0; i < 4; i++) {
+    int file = memfd_create("held", 0);
+    for (int n = 0; n < 15; n++) {
+      if (write(file, some, sizeof some) != (ssize_t)sizeof some) abort();
+    }
+  }
+  ready();
+  wait_for_ever();
+}
+
+/* Large blocks of malloc and mappings of the program, which the kernel joins with each other. */
+static void leak_among_mappings(void) {
+  hold(10 * MIB);
+  ready();
+  for (;; rest(100)) {
+    for (int i = 0; i < 2; i++) {
+      memset(map(64 << 10), 1, 64 << 10);
+      block((200 << 10) + draw(1000));
+    }
+  }
+}
+
 /* ---- Healthy programs ---------------------------------------------------------------------- */
 
 /* Replaces its blocks for ever. */
@@ -266,6 +341,69 @@ static void fill_a_cache(void) {
   for (;; rest(5)) {
     for (int i = 0; i < 100; i++) free(block(100 + draw(100)));
   }
+}
+
+/* Keeps free pages, and another process has them too: it gains nothing by giving them back. */
+static void keep_what_is_shared(void) {
+  size_t count = 100 * MIB / 20000;
+  void** all = malloc(count * sizeof *all);
+  for (size_t i = 0; i < count; i++) all[i] = block(8000 + draw(24000));
+  for (size_t i = 0; i < count; i++) {
+    if (i % 5) free(all[i]);
+  }
+  share();
+  ready();
+  wait_for_ever();
+}
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A pool of its own that fills, ever more slowly. */
+static void fill_a_pool(void) {
+  const size_t page = 4096;
+  hold(20 * MIB);
+  ready();
+  size_t filled = 0;
+  for (double begun = seconds();; rest(20)) {
+    double since = seconds() - begun;
+    double wanted = 40.0 * (double)MIB * since / (since + 1.5);
+    size_t more = ((size_t)wanted - filled) / page * page;
+    if (more) memset(map(more), 1, more);
+    filled += more;
+  }
+}
+
+/* Touches memory page by page, 2 MiB a second. */
+static void touch_slowly(volatile char* memory, size_t bytes, int is_written) {
+  ready();
+  for (size_t at = 0; at < bytes; at += 4096) {
+    if (is_written) memory[at] = 1;
+    (void)memory[at];
+    if (at / 4096 % 5 == 0) rest(10);
+  }
+  wait_for_ever();
+}
+
+static void read_a_file(void) {
+  size_t bytes = 256 * MIB;
+  FILE* file = tmpfile();
+  hold(20 * MIB);
+  if (!file || ftruncate(fileno(file), (off_t)bytes)) abort();
+  char* memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fileno(file), 0);
+  if (memory == MAP_FAILED) abort();
+  touch_slowly(memory, bytes, 0);
+}
+
+static void fill_shared_memory(void) {
+  size_t bytes = 256 * MIB;
+  hold(20 * MIB);
+  char* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) abort();
+  touch_slowly(memory, bytes, 1);
 }
 
 static void hold_and_wait(void) {
@@ -319,16 +457,34 @@ static const struct {
   const char* name;
   void (*run)(void);
 } patients[] = {
-    {"leak", leak_slowly},     {"bursts", leak_in_bursts},
-    {"fragment", fragment},    {"keep", keep},
-    {"pin", pin_the_top},      {"arenas", strand_arenas},
-    {"cache", cache},          {"lazy", free_lazily},
-    {"huge", huge_pages},      {"untouched", hold_untouched},
-    {"files", map_files},      {"outside", swell_outside},
-    {"churn", churn},          {"breathe", breathe},
-    {"bounded", fill_a_cache}, {"wait", hold_and_wait},
-    {"small", be_small},       {"buffers", large_buffers},
+    {"leak", leak_slowly},
+    {"bursts", leak_in_bursts},
+    {"fragment", fragment},
+    {"keep", keep},
+    {"pin", pin_the_top},
+    {"arenas", strand_arenas},
+    {"cache", cache},
+    {"lazy", free_lazily},
+    {"huge", huge_pages},
+    {"untouched", hold_untouched},
+    {"files", map_files},
+    {"outside", swell_outside},
+    {"churn", churn},
+    {"breathe", breathe},
+    {"bounded", fill_a_cache},
+    {"wait", hold_and_wait},
+    {"small", be_small},
+    {"buffers", large_buffers},
     {"threads", threads},
+    {"mapping", keep_a_mapping},
+    {"copies", copy_what_is_shared},
+    {"stacks", join_no_thread},
+    {"memfd", hold_files},
+    {"mixed", leak_among_mappings},
+    {"forked", keep_what_is_shared},
+    {"fills", fill_a_pool},
+    {"reads", read_a_file},
+    {"shares", fill_shared_memory},
 };
 
 int main(int count, char** words) {

@@ -431,7 +431,7 @@ fn a_heap_that_changes_while_it_is_read_is_told_within_five_percent() {
 
 /// A program's fault, whether it shows only over time, and the findings that must appear on glibc and on Loam. A
 /// finding is empty if that heap does not have the fault.
-const ILL: [(&str, bool, &str, &str); 11] = [
+const ILL: [(&str, bool, &str, &str); 16] = [
     ("leak", true, "leak", "leak"),
     ("bursts", true, "leak", "leak"),
     ("outside", true, "growth_outside", "growth_outside"),
@@ -443,17 +443,26 @@ const ILL: [(&str, bool, &str, &str); 11] = [
     ("lazy", false, "lazily_freed", "lazily_freed"),
     ("untouched", false, "untouched", "untouched"),
     ("files", false, "outside_heap", "outside_heap"),
+    ("copies", true, "copies", "copies"),
+    ("mixed", true, "leak", "leak"),
+    ("stacks", false, "stacks", "stacks"),
+    ("memfd", false, "held_files", "held_files"),
+    ("mapping", false, "", "kept_for_reuse"),
 ];
 
 /// Programs without a fault. The first ones are watched.
-const WELL: [(&str, bool); 7] = [
+const WELL: [(&str, bool); 11] = [
     ("churn", true),
     ("breathe", true),
     ("bounded", true),
     ("buffers", true),
     ("threads", true),
+    ("fills", true),
+    ("reads", true),
+    ("shares", true),
     ("wait", false),
     ("small", false),
+    ("forked", false),
 ];
 
 /// Examines a patient and returns the findings, in words for the message of a failed test.
@@ -541,6 +550,59 @@ fn huge_pages_over_holes_are_named_where_the_kernel_makes_them() {
         return skip("doctor: the kernel makes no huge pages here");
     }
     assert_eq!(kinds(&document)[0], "huge_page_slack", "{document}");
+}
+
+/// Malloc's large blocks lie in mappings that the kernel joined with the program's own.
+#[test]
+fn large_blocks_among_a_programs_own_mappings_are_malloc_s_and_their_sizes_are_named() {
+    if !can_read_glibc() {
+        return;
+    }
+    let patient = Patient::start(&program("patients"), &["mixed", "3"], None);
+    let (code, document) = patient.diagnosis(&["--watch", "12"]);
+    let leak = &document["findings"][0];
+    assert_eq!((code, kinds(&document)[0]), (Some(1), "leak"), "{document}");
+    let evidence = leak["evidence"].to_string();
+    assert!(evidence.contains("blocks of up to 2"), "{evidence}");
+    assert!(leak["remedy"].to_string().contains("large"), "{leak}");
+}
+
+/// What two processes have since a fork is told as such, and is no gain of one of them.
+#[test]
+fn free_pages_that_another_process_has_too_are_no_gain() {
+    if !can_read_glibc() {
+        return;
+    }
+    let patient = Patient::start(&program("patients"), &["forked", "3"], None);
+    let (code, document) = patient.diagnosis(&[]);
+    let trim = &document["evidence"]["heap"]["trim"];
+    let (bytes, common) = (&trim["bytes"], &trim["common_bytes"]);
+    assert_eq!(code, Some(0), "{document}");
+    assert!(bytes.as_u64().unwrap() > 50 << 20, "{trim}");
+    let own = bytes.as_u64().unwrap() - common.as_u64().unwrap();
+    assert!(own < 1 << 20, "{trim}");
+}
+
+/// With glibc.malloc.hugetlb=2 the main arena lies in mappings, and only its last one is known.
+#[test]
+fn beside_a_heap_that_was_not_seen_no_program_is_called_healthy() {
+    if !can_read_glibc() {
+        return;
+    }
+    let mut command = Command::new(program("patients"));
+    command
+        .args(["wait", "3"])
+        .env_remove("LD_PRELOAD")
+        .env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2");
+    let patient = Patient::of(&mut command);
+    let (code, document) = patient.diagnosis(&[]);
+    let heap = &document["evidence"]["heap"];
+    let resident = document["evidence"]["resident_bytes"].as_f64().unwrap();
+    let unseen = heap["unseen_bytes"].as_f64().unwrap();
+    let live = heap["live_bytes"].as_f64().unwrap();
+    let is_seen = live > 0.8 * resident;
+    assert!(is_seen || code == Some(2), "{unseen} {code:?} {document}");
+    assert_eq!(document["healthy"].as_bool(), Some(code == Some(0)));
 }
 
 #[test]

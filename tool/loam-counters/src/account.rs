@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use loam_format::counters::ids;
 use loam_process::mappings::Mapping;
-use loam_process::residence::{Kind, OwnRanges, Residence};
+use loam_process::residence::{Kind, Residence};
 
 use crate::Snapshot;
 
@@ -162,7 +162,7 @@ fn signed(bytes: u64) -> i64 {
 }
 
 /// The parts of mappings that belong to the heap, according to its counters.
-pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
+pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> Vec<(u64, u64, Kind)> {
     let mut blocks = snapshot.block_ranges.clone();
     blocks.sort_unstable();
     let mut ranges: Vec<(u64, u64, Kind)> = blocks
@@ -194,13 +194,14 @@ pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
         }
         ranges.push((begin, mapping.end, Kind::LoamMetadata));
     }
-    OwnRanges::new(ranges)
+    ranges
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use loam_process::pagemap::Held;
+    use loam_process::residence::OwnRanges;
     use proptest::prelude::*;
 
     fn heap_mapping(resident: u64, swapped: u64) -> Mapping {
@@ -226,8 +227,8 @@ mod tests {
     }
 
     fn account(mappings: &[Mapping], snapshot: &Snapshot) -> Account {
-        let own = own_ranges(snapshot, mappings);
-        Account::of(&Residence::of(mappings, &[], &own), Some(snapshot))
+        let own = OwnRanges::new(own_ranges(snapshot, mappings));
+        Account::of(&Residence::of(mappings, &own), Some(snapshot))
     }
 
     #[test]
@@ -271,7 +272,7 @@ mod tests {
             resident: 0x8000,
             ..Mapping::default()
         };
-        let own = own_ranges(&snapshot, std::slice::from_ref(&joined));
+        let own = OwnRanges::new(own_ranges(&snapshot, std::slice::from_ref(&joined)));
         let cut = own.cut(vec![joined], |mapping, ends| {
             let starts = [&[mapping.start], ends].concat();
             let lengths = ends.iter().zip(starts).map(|(end, start)| end - start);
@@ -281,7 +282,7 @@ mod tests {
             };
             Some(lengths.map(resident).collect())
         });
-        let residence = Residence::of(&cut, &[], &own);
+        let residence = Residence::of(&cut, &own);
         assert_eq!(residence.part(Kind::LoamHeap).resident, 0x3000);
         assert_eq!(residence.part(Kind::LoamMetadata).resident, 0x5000);
     }

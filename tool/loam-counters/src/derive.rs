@@ -273,8 +273,9 @@ fn notes(raw: &Raw) -> Vec<String> {
 }
 
 /// Tables that a library may lack.
-const OPTIONAL: [&str; 9] = [
+const OPTIONAL: [&str; 10] = [
     "commit_charge", // on Windows only
+    "idle_mapping",
     "mixed",
     "more_bin",
     "split_class",

@@ -6,10 +6,13 @@ use loam_format::counters::ids;
 use loam_process::allocator::{self, Allocator};
 use loam_process::apart::{self, Crew, Doing, MOST_LEFT};
 use loam_process::gently::{self, Looked};
+use loam_process::held_files::HeldFiles;
 use loam_process::mappings;
 use loam_process::pagemap::Pagemap;
 use loam_process::process::{Identity, Outline, Pid, ProcessError};
-use loam_process::residence::{look_into, stack_pointers, Kind, OwnRanges, Residence};
+use loam_process::residence::{look_into, Kind, OwnRanges, Residence};
+use loam_process::runtimes::{self, Runtime};
+use loam_process::stacks::Threads;
 
 use crate::account::{own_ranges, Account};
 use crate::{CountersError, Snapshot};
@@ -37,6 +40,14 @@ pub struct View {
     /// Bytes of free pages that the heap counts as backed and that are not in memory, as far as that was looked at
     /// ([`View::with_free_pages`]): a run may be freed before all its pages were touched, and the system may not have given a huge page.
     pub free_and_absent: u64,
+    /// Resident bytes of free pages that other processes have too, as far as that was looked at.
+    pub free_and_common: u64,
+    /// Stacks beyond those of the threads that there are: of threads that ended and were not joined.
+    pub stacks_without_thread: u64,
+    /// Files in memory that it holds by descriptors and has not mapped.
+    pub held_files: HeldFiles,
+    /// The run-time system of a language with a heap of its own.
+    pub runtime: Option<Runtime>,
     /// The heap's counters; none if the process has no Loam heap.
     pub counters: Result<Option<Snapshot>, CountersError>,
 }
@@ -125,11 +136,19 @@ impl View {
             return Err(ProcessError::Ended(pid));
         }
         let snapshot = counters.as_ref().ok().and_then(Option::as_ref);
-        let own = snapshot.map_or_else(OwnRanges::default, |snapshot| {
-            own_ranges(snapshot, &mappings)
-        });
+        let mut own = snapshot.map_or_else(Vec::new, |snapshot| own_ranges(snapshot, &mappings));
+        let stacks = Threads::of(pid).stacks(&mappings);
+        // A program may make stacks of blocks: these are the heap's.
+        let is_heaps =
+            |(start, end): &&(u64, u64)| own.iter().any(|(from, to, _)| from < end && start < to);
+        let found: Vec<_> = stacks.ranges.iter().filter(|one| !is_heaps(one)).collect();
+        let found = found.into_iter();
+        own.extend(found.map(|(start, end)| (*start, *end, Kind::Stack)));
+        let own = OwnRanges::new(own);
+        let runtime = runtimes::of(&mappings);
+        let held_files = HeldFiles::of(pid, &mappings);
         let mappings = own.cut(mappings, look_into(pid));
-        let residence = Residence::of(&mappings, &stack_pointers(pid), &own);
+        let residence = Residence::of(&mappings, &own);
         let account = Account::of(&residence, snapshot);
         // If the system reused the process's number meanwhile, the figures would mix two processes.
         if Identity::read(pid)?.key != identity.key {
@@ -152,7 +171,11 @@ impl View {
             is_whole,
             account,
             allocator,
+            stacks_without_thread: stacks.without_thread,
+            runtime,
+            held_files,
             free_and_absent: 0,
+            free_and_common: 0,
             counters,
         };
         view.complete();
@@ -173,15 +196,17 @@ impl View {
                 .flat_map(|(start, end)| [*start, *end])
                 .collect();
             let held = pagemap.held(*ends.first()?, &ends[1..])?;
-            Some(
-                held.iter()
-                    .step_by(2)
-                    .map(|held| held.resident)
-                    .sum::<u64>(),
-            )
+            let held = held.iter().step_by(2);
+            Some(held.fold((0, 0), |sum, held| {
+                (sum.0 + held.resident, sum.1 + held.common)
+            }))
         });
-        if let Some(resident) = resident.sum::<Option<u64>>() {
+        let both = resident.collect::<Option<Vec<(u64, u64)>>>();
+        if let Some(both) = both {
+            let resident: u64 = both.iter().map(|(resident, _)| resident).sum();
+            let common = both.iter().map(|(_, common)| common).sum();
             self.free_and_absent = snapshot.free_backed_bytes.saturating_sub(resident);
+            self.free_and_common = common;
         }
     }
 

@@ -21,6 +21,10 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// The resident bytes of its group, namely of the group that has the limit.
     pub memory_used: Option<u64>,
+    /// Bytes of it that the kernel takes back before it refuses any: files' pages and records of files.
+    pub memory_reclaimable: u64,
+    /// Bytes of it in files in memory (tmpfs) and shared memory, which no process needs to have mapped.
+    pub memory_in_tmpfs: u64,
 }
 
 impl Limits {
@@ -115,6 +119,20 @@ impl Limits {
         };
         if self.memory.is_none_or(|known| limit < known) {
             (self.memory, self.memory_used) = (Some(limit), number(used));
+            let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+            // Version 1 has figures of the group alone, and `total_` ones with the groups in it, as the limit counts.
+            let is_first = stat.lines().any(|line| line.starts_with("total_"));
+            let prefix = if is_first { "total_" } else { "" };
+            let figure = |name: &str| -> u64 {
+                let find = |line: &str| {
+                    let (key, value) = line.split_once(' ')?;
+                    (key.strip_prefix(prefix)? == name).then(|| value.trim().parse().ok())?
+                };
+                stat.lines().find_map(find).unwrap_or(0)
+            };
+            let files = figure("inactive_file").saturating_add(figure("active_file"));
+            self.memory_reclaimable = files.saturating_add(figure("slab_reclaimable"));
+            self.memory_in_tmpfs = figure("shmem");
         }
     }
 }
@@ -175,12 +193,20 @@ mod tests {
             ("a/b/cpu.max", "400000 100000\n"),
             ("a/memory.max", "1000000\n"),
             ("a/memory.current", "900000\n"),
+            (
+                "a/memory.stat",
+                "anon 200000\nfile 600000\nshmem 50000\ninactive_file 300000\nactive_file 250000\nslab_reclaimable 50000\n",
+            ),
             ("a/b/memory.max", "max\n"),
         ]);
         let found = limits(&root, "0::/a/b\n");
         assert_eq!(
             (found.quota, found.memory, found.memory_used),
             (Some(2.5), Some(1_000_000), Some(900_000))
+        );
+        assert_eq!(
+            (found.memory_reclaimable, found.memory_in_tmpfs),
+            (600_000, 50_000)
         );
         assert_eq!(found.usable_cores(), 3);
         // A path that leads out of the mounted part.
@@ -193,7 +219,18 @@ mod tests {
             ("cpu/g/cpu.cfs_quota_us", "50000\n"),
             ("cpu/g/cpu.cfs_period_us", "100000\n"),
             ("memory/g/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/h/memory.limit_in_bytes", "8000000\n"),
+            ("memory/h/memory.usage_in_bytes", "7900000\n"),
+            (
+                "memory/h/memory.stat",
+                "inactive_file 1\nshmem 1\ntotal_shmem 40000\ntotal_inactive_file 300000\ntotal_active_file 1000\n",
+            ),
         ]);
+        let limited = limits(&root, "3:memory:/h\n");
+        assert_eq!(
+            (limited.memory_reclaimable, limited.memory_in_tmpfs),
+            (301_000, 40_000)
+        );
         let found = limits(&root, "4:cpu,cpuacct:/g\n3:memory:/g\nnonsense\n");
         assert_eq!((found.quota, found.memory), (Some(0.5), None));
         assert_eq!(found.usable_cores(), 1);

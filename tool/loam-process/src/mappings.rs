@@ -43,6 +43,10 @@ pub struct Mapping {
     pub proportional: u64,
     /// Resident bytes that are no page of a file: written to, or never a file's.
     pub anonymous: u64,
+    /// Anonymous bytes that other processes have too: since a `fork()` neither has written to them.
+    pub common: u64,
+    /// Locked bytes (`mlock`): the kernel neither swaps them out nor waits for their first use.
+    pub locked: u64,
     /// Resident bytes that were given back with `MADV_FREE` and that the kernel has not taken yet.
     pub lazily_freed: u64,
     /// Resident bytes in huge pages.
@@ -59,6 +63,7 @@ impl Mapping {
         Mapping {
             resident: held.resident,
             anonymous: held.anonymous,
+            common: held.common,
             huge: held.huge,
             swapped: held.swapped,
             ..self
@@ -87,6 +92,9 @@ impl Mapping {
             b"Rss" => &mut self.resident,
             b"Pss" => &mut self.proportional,
             b"Anonymous" => &mut self.anonymous,
+            b"Shared_Clean" if self.inode == 0 => &mut self.common,
+            b"Shared_Dirty" => &mut self.common,
+            b"Locked" => &mut self.locked,
             b"LazyFree" => &mut self.lazily_freed,
             b"AnonHugePages" | b"ShmemPmdMapped" | b"FilePmdMapped" => &mut self.huge,
             b"Swap" => &mut self.swapped,
@@ -94,6 +102,14 @@ impl Mapping {
             _ => return,
         };
         *field = field.saturating_add(value);
+        // A file's pages are shared as well; only the copies of its pages count. Anonymous pages are told last.
+        if key == b"Anonymous" {
+            self.common = if self.shared {
+                0
+            } else {
+                self.common.min(value)
+            };
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Which pages of a process are resident, by `/proc/PID/pagemap`. It has 8 bytes a page, and the highest bits say
-//! that the page is in memory, or swapped out. The owner of a process may read these bits.
+//! that the page is in memory, or swapped out, and whether other processes have it too: after a `fork()` two processes
+//! share all pages that neither has written to. The owner of a process may read these bits.
 //!
 //! If the kernel has PAGEMAP_SCAN, it is asked for runs instead, so that a long stretch without memory costs one
-//! call. Both ways give the same answers.
+//! call; then only the runs are read. Both ways give the same answers.
 
 use std::fs::File;
 use std::io;
@@ -17,6 +18,8 @@ const ENTRY: usize = 8;
 /// Bits of an entry's last byte.
 const PRESENT: u8 = 0x80;
 const SWAPPED: u8 = 0x40;
+const OF_FILE: u8 = 0x20;
+const EXCLUSIVE: u8 = 0x01;
 /// How many pages are read at a time.
 const AT_ONCE: u64 = 4_096;
 /// How many pages that hold something are scanned at a time. Chosen: 0.2 ms. So long a thread of the process waits that
@@ -30,8 +33,10 @@ const PAGE: u64 = 4_096;
 /// Where a page's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// In memory.
+    /// In memory, of this process alone.
     Resident,
+    /// In memory, and other processes have the same page: giving it back here frees nothing.
+    Common,
     /// Swapped out.
     Swapped,
     /// Nowhere: the page is zero, or in a file.
@@ -41,11 +46,17 @@ pub enum Whereabouts {
 impl Whereabouts {
     fn of(flags: u8) -> Whereabouts {
         match flags {
+            flags if flags & PRESENT != 0 && is_common(flags) => Whereabouts::Common,
             flags if flags & PRESENT != 0 => Whereabouts::Resident,
             flags if flags & SWAPPED != 0 => Whereabouts::Swapped,
             _ => Whereabouts::Nowhere,
         }
     }
+}
+
+/// Whether other processes have the page too, though it is no page of a file.
+fn is_common(flags: u8) -> bool {
+    flags & (PRESENT | OF_FILE | EXCLUSIVE) == PRESENT
 }
 
 /// What the pages between two addresses hold, in bytes.
@@ -55,6 +66,8 @@ pub struct Held {
     pub resident: u64,
     /// Resident bytes that are not a page of a file.
     pub anonymous: u64,
+    /// Anonymous bytes that other processes have too.
+    pub common: u64,
     /// Resident in huge pages.
     pub huge: u64,
     /// Swapped out.
@@ -82,6 +95,7 @@ impl Pagemap {
     pub fn held(&self, start: u64, ends: &[u64]) -> Option<Vec<Held>> {
         let mut pieces = vec![Held::default(); ends.len()];
         let mut piece = 0;
+        let mut flags = Vec::new();
         self.scan(start, *ends.last()?, |run| {
             let has = |bit| run.pages & bit != 0;
             let mut at = run.start;
@@ -92,7 +106,10 @@ impl Pagemap {
                     held.swapped += bytes;
                 } else if !has(queries::PAGE_ZERO) {
                     held.resident += bytes;
-                    held.anonymous += if has(queries::PAGE_OF_FILE) { 0 } else { bytes };
+                    if !has(queries::PAGE_OF_FILE) {
+                        held.anonymous += bytes;
+                        held.common += self.common(at, bytes, &mut flags);
+                    }
                     held.huge += if has(queries::PAGE_HUGE) { bytes } else { 0 };
                 }
                 at += bytes;
@@ -100,6 +117,33 @@ impl Pagemap {
             }
         })
         .then_some(pieces)
+    }
+
+    /// How many bytes of a run in memory other processes have too; none if the entries can not be read.
+    fn common(&self, start: u64, bytes: u64, flags: &mut Vec<u8>) -> u64 {
+        match self.flags(start / PAGE, bytes / PAGE, flags) {
+            Ok(()) => PAGE * flags.iter().filter(|flags| is_common(**flags)).count() as u64,
+            Err(_) => 0,
+        }
+    }
+
+    /// The highest byte of each page's entry.
+    fn flags(&self, first: u64, count: u64, flags: &mut Vec<u8>) -> io::Result<()> {
+        let mut entries = vec![0; ENTRY * count.min(AT_ONCE) as usize];
+        flags.clear();
+        while (flags.len() as u64) < count {
+            let done = flags.len() as u64;
+            let part = &mut entries[..ENTRY * (count - done).min(AT_ONCE) as usize];
+            self.file
+                .read_exact_at(part, (first + done) * ENTRY as u64)?;
+            flags.extend(part.chunks_exact(ENTRY).map(|entry| entry[ENTRY - 1]));
+        }
+        Ok(())
+    }
+
+    /// Tells start and end of each run that holds something. False: only PAGEMAP_SCAN could say.
+    pub fn runs(&self, start: u64, end: u64, mut tell: impl FnMut(u64, u64)) -> bool {
+        self.scan(start, end, |run| tell(run.start, run.end))
     }
 
     /// Tells each run that holds something. False: the kernel does not say.
@@ -120,7 +164,9 @@ impl Pagemap {
     /// Tells for each page from number `first` on whether it is resident. After an error the remaining pages are
     /// not known.
     pub fn look(&self, first: u64, count: u64, mut tell: impl FnMut(bool)) -> io::Result<()> {
-        self.find(first, count, |page| tell(page == Whereabouts::Resident))
+        self.find(first, count, |page| {
+            tell(matches!(page, Whereabouts::Resident | Whereabouts::Common));
+        })
     }
 
     /// The same, but swapped out pages are told from pages that are nowhere.
@@ -131,36 +177,34 @@ impl Pagemap {
         mut tell: impl FnMut(Whereabouts),
     ) -> io::Result<()> {
         let mut told = first;
-        let mut tell_until = |page: u64, whereabouts: Whereabouts| {
-            (told..page).for_each(|_| tell(whereabouts));
-            told = told.max(page);
-        };
+        let mut flags = Vec::new();
         let scanned = self.scan(first * PAGE, (first + count) * PAGE, |run| {
-            let is_swapped = run.pages & queries::PAGE_IN_MEMORY == 0;
-            tell_until(run.start / PAGE, Whereabouts::Nowhere);
-            let holds = if is_swapped {
-                Whereabouts::Swapped
-            } else {
-                Whereabouts::Resident
-            };
-            tell_until(run.end / PAGE, holds);
+            let (start, end) = (run.start / PAGE, run.end / PAGE);
+            (told..start).for_each(|_| tell(Whereabouts::Nowhere));
+            told = end;
+            if run.pages & queries::PAGE_IN_MEMORY == 0 {
+                (start..end).for_each(|_| tell(Whereabouts::Swapped));
+                return;
+            }
+            let may_be_common = run.pages & queries::PAGE_OF_FILE == 0;
+            let is_read = may_be_common && self.flags(start, end - start, &mut flags).is_ok();
+            for page in 0..(end - start) as usize {
+                tell(match is_read && is_common(flags[page]) {
+                    true => Whereabouts::Common,
+                    false => Whereabouts::Resident,
+                });
+            }
         });
         if scanned {
-            tell_until(first + count, Whereabouts::Nowhere);
+            (told..first + count).for_each(|_| tell(Whereabouts::Nowhere));
             return Ok(());
         }
-        let first = told;
-        let count = count - (told - first);
-        let mut entries = vec![0; ENTRY * count.min(AT_ONCE) as usize];
-        let mut done = 0;
-        while done < count {
-            let some = (count - done).min(AT_ONCE);
-            let part = &mut entries[..ENTRY * some as usize];
-            self.file
-                .read_exact_at(part, (first + done) * ENTRY as u64)?;
-            let flags = part.chunks_exact(ENTRY).map(|entry| entry[ENTRY - 1]);
-            flags.for_each(|flags| tell(Whereabouts::of(flags)));
-            done += some;
+        let behind = first + count;
+        while told < behind {
+            let some = (behind - told).min(AT_ONCE);
+            self.flags(told, some, &mut flags)?;
+            flags.iter().for_each(|flags| tell(Whereabouts::of(*flags)));
+            told += some;
         }
         Ok(())
     }

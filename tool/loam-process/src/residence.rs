@@ -3,8 +3,6 @@
 //! Every mapping has one kind, so the kinds add up to the resident set exactly. Figures that cut across kinds (huge
 //! pages, lazily freed pages, pages shared with others) are told beside them.
 
-use std::fs;
-
 use serde::Serialize;
 
 use crate::mappings::{self, Mapping};
@@ -100,6 +98,19 @@ pub struct Part {
     /// Swapped out; not resident.
     #[serde(rename = "swapped_bytes")]
     pub swapped: u64,
+    /// Resident bytes that other processes have too, since a `fork()`: nobody gains if this one gives them back.
+    #[serde(rename = "common_bytes")]
+    pub common: u64,
+    /// Locked in memory.
+    #[serde(rename = "locked_bytes")]
+    pub locked: u64,
+}
+
+impl Part {
+    /// Resident bytes of this process alone.
+    pub fn own(&self) -> u64 {
+        self.resident.saturating_sub(self.common)
+    }
 }
 
 /// The account of a process.
@@ -206,7 +217,11 @@ impl OwnRanges {
     /// The kind of the range that contains most of the mapping. That is all of it, if the mapping was cut or did
     /// not need to be.
     fn kind(&self, mapping: &Mapping) -> Option<Kind> {
-        let mut covered = [(Kind::LoamHeap, 0u64), (Kind::LoamMetadata, 0u64)];
+        let mut covered = [
+            (Kind::LoamHeap, 0u64),
+            (Kind::LoamMetadata, 0),
+            (Kind::Stack, 0),
+        ];
         for (start, end, kind) in self.overlapping(mapping) {
             let overlap = (*end)
                 .min(mapping.end)
@@ -233,31 +248,35 @@ pub fn look_into(pid: Pid) -> impl Fn(&Mapping, &[u64]) -> Option<Vec<Held>> {
 }
 
 impl Residence {
-    /// Sorts mappings into kinds. The stack pointers are sorted.
-    pub fn of(mappings: &[Mapping], stack_pointers: &[u64], own: &OwnRanges) -> Residence {
+    /// Sorts mappings into kinds.
+    pub fn of(mappings: &[Mapping], own: &OwnRanges) -> Residence {
         let mut residence = Residence::default();
         for mapping in mappings {
-            residence.add(mapping, stack_pointers, own);
+            residence.add(mapping, own);
         }
         residence
     }
 
-    fn add(&mut self, mapping: &Mapping, stack_pointers: &[u64], own: &OwnRanges) {
+    fn add(&mut self, mapping: &Mapping, own: &OwnRanges) {
         self.proportional = self.proportional.saturating_add(mapping.proportional);
         self.hugetlb = self.hugetlb.saturating_add(mapping.hugetlb);
-        let kind = kind_of(mapping, stack_pointers, own);
+        let kind = kind_of(mapping, own);
         let part = &mut self.parts[kind as usize];
         part.mappings += 1;
         part.size = part.size.saturating_add(mapping.size());
         part.huge = part.huge.saturating_add(mapping.huge);
         part.lazily_freed = part.lazily_freed.saturating_add(mapping.lazily_freed);
         part.swapped = part.swapped.saturating_add(mapping.swapped);
+        part.locked = part.locked.saturating_add(mapping.locked);
+        let common = mapping.common.min(mapping.resident);
         if kind == Kind::File {
             let copies = mapping.anonymous.min(mapping.resident);
             part.resident = part.resident.saturating_add(mapping.resident - copies);
             let copied = &mut self.parts[Kind::FileCopy as usize];
             copied.resident = copied.resident.saturating_add(copies);
+            copied.common = copied.common.saturating_add(common.min(copies));
         } else {
+            part.common = part.common.saturating_add(common);
             part.resident = part.resident.saturating_add(mapping.resident);
         }
     }
@@ -287,6 +306,8 @@ impl Residence {
             sum.huge = sum.huge.saturating_add(part.huge);
             sum.lazily_freed = sum.lazily_freed.saturating_add(part.lazily_freed);
             sum.swapped = sum.swapped.saturating_add(part.swapped);
+            sum.common = sum.common.saturating_add(part.common);
+            sum.locked = sum.locked.saturating_add(part.locked);
         }
         sum
     }
@@ -297,7 +318,7 @@ impl Residence {
     }
 }
 
-fn kind_of(mapping: &Mapping, stack_pointers: &[u64], own: &OwnRanges) -> Kind {
+fn kind_of(mapping: &Mapping, own: &OwnRanges) -> Kind {
     let name = mapping.name.as_str();
     if let Some(kind) = own.kind(mapping) {
         return kind;
@@ -310,10 +331,8 @@ fn kind_of(mapping: &Mapping, stack_pointers: &[u64], own: &OwnRanges) -> Kind {
         }
         _ => {}
     }
-    let is_shared_memory = mapping.shared
-        && ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "[anon_shmem:"]
-            .iter()
-            .any(|start| name.starts_with(start));
+    let is_shared_memory =
+        mapping.shared && SHARED_MEMORY.iter().any(|start| name.starts_with(start));
     if is_shared_memory {
         return Kind::Shared;
     }
@@ -323,35 +342,18 @@ fn kind_of(mapping: &Mapping, stack_pointers: &[u64], own: &OwnRanges) -> Kind {
     if name.starts_with("[stack:") || name.starts_with("[anon:stack") {
         return Kind::Stack;
     }
-    let first = stack_pointers.partition_point(|pointer| *pointer < mapping.start);
-    if stack_pointers
-        .get(first)
-        .is_some_and(|pointer| mapping.contains(*pointer))
-    {
-        return Kind::Stack;
-    }
     Kind::Anonymous
 }
 
-/// The limit of threads: a process may have very many, and each costs one to three system calls.
-const MOST_THREADS: usize = 4096;
-
-/// The places of the threads' stacks: the stack pointer of every thread that waits in a system call. A thread that
-/// runs at this moment does not say, so its stack counts as an anonymous mapping. Sorted.
-pub fn stack_pointers(pid: Pid) -> Vec<u64> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    let pointers = threads.take(MOST_THREADS).filter_map(|thread| {
-        // "NUMBER ARGUMENT... SP PC", "-1 SP PC", or "running".
-        let text = fs::read_to_string(thread.ok()?.path().join("syscall")).ok()?;
-        let word = text.split_whitespace().rev().nth(1)?;
-        u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
-    });
-    let mut pointers: Vec<u64> = pointers.collect();
-    pointers.sort_unstable();
-    pointers
-}
+/// How names of mappings begin that are memory and no file on a disk.
+const SHARED_MEMORY: [&str; 6] = [
+    "/dev/zero",
+    "/memfd:",
+    "/SYSV",
+    "/dev/shm/",
+    "/anon_hugepage",
+    "[anon_shmem:",
+];
 
 #[cfg(test)]
 mod tests {
@@ -385,8 +387,11 @@ mod tests {
             mapping(0x4000_0000, 5, ""),
             shared,
         ];
-        let own = OwnRanges::new(vec![(0x4000_0000, 0x8000_0000, Kind::LoamHeap)]);
-        let residence = Residence::of(&mappings, &[0x201000], &own);
+        let own = OwnRanges::new(vec![
+            (0x4000_0000, 0x8000_0000, Kind::LoamHeap),
+            (0x200000, 0x203000, Kind::Stack),
+        ]);
+        let residence = Residence::of(&mappings, &own);
         let pages = |kind| residence.part(kind).resident / 4096;
         assert_eq!((pages(Kind::File), pages(Kind::FileCopy)), (1, 1));
         assert_eq!((pages(Kind::Heap), pages(Kind::Anonymous)), (8, 16));
@@ -411,7 +416,7 @@ mod tests {
         };
         let own = OwnRanges::new(vec![(0x100000, 0x104000, Kind::LoamHeap)]);
         let of = |mappings: &[Mapping]| {
-            let residence = Residence::of(mappings, &[], &own);
+            let residence = Residence::of(mappings, &own);
             let pages = |kind| residence.part(kind).resident / 4096;
             (pages(Kind::LoamHeap), pages(Kind::Anonymous))
         };
@@ -465,7 +470,7 @@ mod tests {
             Some(held(mapping, ends, 1))
         });
         assert_eq!((cut.len() as u64, looks.get()), (3 * BLOCKS, 1));
-        let residence = Residence::of(&cut, &[], &own);
+        let residence = Residence::of(&cut, &own);
         assert_eq!(residence.part(Kind::LoamHeap).resident, BLOCKS * 4096);
         assert_eq!(residence.part(Kind::LoamHeap).mappings, BLOCKS);
     }
@@ -496,7 +501,7 @@ mod tests {
             whole.filter(|_| is_cut).map(|whole| (whole, cut))
         };
         let (whole, cut) = (0..100).find_map(cut_once).unwrap();
-        let residence = Residence::of(&cut, &[], &own);
+        let residence = Residence::of(&cut, &own);
         // At least the touched pages: another test may have had the memory before.
         let mut pages = 0;
         let pagemap = Pagemap::open(pid).unwrap();
@@ -514,7 +519,7 @@ mod tests {
     fn the_account_of_this_process_is_what_the_system_says() {
         let pid = std::process::id() as Pid;
         let mappings = mappings::read_all(pid).unwrap();
-        let residence = Residence::of(&mappings, &stack_pointers(pid), &OwnRanges::default());
+        let residence = Residence::of(&mappings, &OwnRanges::default());
         let sum: u64 = mappings.iter().map(|mapping| mapping.resident).sum();
         assert_eq!(residence.total().resident, sum);
         assert!(residence.part(Kind::File).resident > 0);
@@ -535,7 +540,7 @@ mod tests {
                 })
                 .collect();
             let ranges = own.into_iter().map(|(a, b)| (a.into(), b.into(), Kind::LoamHeap)).collect();
-            let residence = Residence::of(&mappings, &[], &OwnRanges::new(ranges));
+            let residence = Residence::of(&mappings, &OwnRanges::new(ranges));
             let sum: u64 = mappings.iter().map(|mapping| mapping.resident).sum();
             prop_assert_eq!(residence.total().resident, sum);
         }

@@ -17,8 +17,8 @@ use loam_process::choose::Target;
 /// Growth needs time to show. With `--watch 30` the doctor looks again and again for half a minute, and names the sizes
 /// of blocks that grow.
 ///
-/// Exit code 0 if the program is healthy, 1 if something was found, 2 if there is no such process, if the process may
-/// not be read, or if it ended meanwhile.
+/// Exit code 0 if the program is healthy, 1 if something was found, 2 if too much of its memory was not seen to tell, if
+/// there is no such process, if the process may not be read, or if it ended meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {

@@ -68,8 +68,10 @@ pub fn run(options: &DoctorOptions) -> Result<Exit> {
     output::write_stdout(&text)?;
     Ok(if diagnosis.is_sick() {
         Exit::Finding
-    } else {
+    } else if diagnosis.is_healthy() {
         Exit::Done
+    } else {
+        Exit::Error
     })
 }
 
@@ -157,7 +159,8 @@ fn document(answer: &Answer) -> Value {
         "name": answer.identity.name,
         "command": answer.identity.command,
         "allocator": evidence.allocator,
-        "healthy": !answer.diagnosis.is_sick(),
+        "healthy": answer.diagnosis.is_healthy(),
+        "unknown": answer.diagnosis.unknown,
         "findings": answer.diagnosis.findings,
         "ruled_out": answer.diagnosis.ruled_out,
         "evidence": {
@@ -165,12 +168,19 @@ fn document(answer: &Answer) -> Value {
             "swapped_bytes": evidence.swapped,
             "lazily_freed_bytes": evidence.lazily_freed,
             "huge_page_bytes": evidence.huge,
-            "outside_heap_bytes": evidence.outside.iter().copied().collect::<std::collections::BTreeMap<_, _>>(),
+            "common_bytes": evidence.common,
+            "outside_heap_bytes": evidence.outside.iter().map(|one| (one.name, one.resident)).collect::<std::collections::BTreeMap<_, _>>(),
+            "outside_heap_own_bytes": evidence.own_outside(),
+            "stack_bytes": evidence.stacks.resident,
+            "stacks_without_thread": evidence.stacks_without_thread,
+            "held_file_bytes": evidence.held_files.bytes,
+            "runtime": evidence.runtime.map(|runtime| runtime.name),
             "heap": evidence.heap.as_ref().ok(),
             "heap_error": evidence.heap.as_ref().err(),
             "cores": evidence.limits.cores,
             "usable_cores": evidence.limits.usable_cores(),
             "memory_limit_bytes": evidence.limits.memory,
+            "memory_reclaimable_bytes": evidence.limits.memory_reclaimable,
         },
         "took_seconds": answer.took.as_secs_f64(),
     })

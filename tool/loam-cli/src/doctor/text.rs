@@ -27,11 +27,17 @@ pub fn render(answer: &Answer) -> String {
     );
     let findings = &answer.diagnosis.findings;
     if !answer.diagnosis.is_sick() {
-        let what = match &evidence.heap {
-            Ok(_) => "Healthy: nothing is wrong with its memory.".to_owned(),
-            Err(reason) => format!("Nothing was found, but its heap was not seen: {reason}."),
+        let what = match (&answer.diagnosis.unknown, &evidence.heap) {
+            (Some(unknown), _) => wrapped(&format!("I can not tell: {}.", unknown.what), 0),
+            (None, Ok(_)) => "Healthy: nothing is wrong with its memory.".to_owned(),
+            (None, Err(reason)) => {
+                format!("Nothing was found, but malloc's heap was not seen: {reason}.")
+            }
         };
         page += &format!("{bold}{what}{bold:#}\n");
+        if let Some(unknown) = &answer.diagnosis.unknown {
+            page += &field("next", &unknown.remedy);
+        }
     }
     for finding in findings {
         page += "\n";
@@ -57,7 +63,13 @@ fn one(finding: &Finding) -> String {
     }
     text += &field("remedy", &finding.remedy);
     if let Some(gain) = finding.gain_bytes.filter(|_| finding.is_fault) {
-        text += &field("gain", &format!("up to {}", bytes(gain as f64)));
+        let gain = match finding.gain_least_bytes {
+            Some(least) if least < gain => {
+                format!("{} to {}", bytes(least as f64), bytes(gain as f64))
+            }
+            _ => format!("up to {}", bytes(gain as f64)),
+        };
+        text += &field("gain", &gain);
     }
     text
 }
@@ -88,9 +100,16 @@ fn account(answer: &Answer) -> String {
     part(heap.cached, "in threads' caches");
     part(heap.top, "resident behind the last blocks");
     part(heap.records, "of records");
+    let common = match heap.common {
+        0 => String::new(),
+        common => format!(
+            ", {} of that shared with other processes since a fork()",
+            bytes(common as f64)
+        ),
+    };
     let mut text = wrapped(
         &format!(
-            "Its heap: {} resident; {}.",
+            "Its heap: {} resident{common}; {}.",
             bytes(heap.resident as f64),
             words::list(&parts)
         ),

@@ -269,6 +269,16 @@ fn places(raw: &Raw, constants: &Constants, snapshot: &mut Snapshot) {
             snapshot.block_ranges.push((address, behind));
         }
     }
+    // Mappings of freed large blocks that are kept. Older libraries do not say where they are.
+    let kept = raw.rows("page_heap").and_then(|mut rows| rows.next());
+    let kept = kept.and_then(|row| row.get("idle_mappings")).unwrap_or(0);
+    let rows = raw.rows("idle_mapping").into_iter().flatten();
+    for row in rows.filter(|row| row.record.number < kept) {
+        if let (Some(address @ 1..), Some(pages)) = (row.get("address"), row.get("pages")) {
+            let behind = address.saturating_add(pages.saturating_mul(constants.page));
+            snapshot.block_ranges.push((address, behind));
+        }
+    }
     for table in [
         "region",
         "cache",

@@ -7,16 +7,32 @@
 use loam_format::counters::ids;
 use loam_process::allocator::GLIBC;
 use loam_process::container::Limits;
-use loam_process::glibc::{GlibcHeap, Lengths, Sum};
-use loam_process::residence::Kind as Place;
+use loam_process::glibc::{GlibcHeap, Sum};
+use loam_process::held_files::HeldFiles;
+use loam_process::residence::{Kind as Place, Part};
+use loam_process::runtimes::Runtime;
+use loam_process::settings::Settings;
 use serde::Serialize;
 
 use super::{spans, stall, Kind};
 use crate::view::View;
 use crate::Snapshot;
 
-/// The name of private memory that no heap holds.
+/// The name of private memory that no heap holds, if no run-time system explains it.
 pub const PRIVATE: &str = "private mappings that are not the heap's";
+
+/// Memory outside of the heap, of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outside {
+    /// What it is, in words.
+    pub name: &'static str,
+    /// Resident.
+    pub resident: u64,
+    /// Resident, written to, and of this process alone: nothing but this process gives it back.
+    pub own: u64,
+    /// Whether it is private memory that no file and no stack explains.
+    pub is_private: bool,
+}
 
 /// What is known of a process.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +47,20 @@ pub struct Evidence {
     pub lazily_freed: Option<u64>,
     /// Resident in huge pages.
     pub huge: u64,
+    /// Anonymous bytes that other processes have too, since a `fork()`.
+    pub common: u64,
     /// Resident bytes outside of the heap, by place, the largest first.
-    pub outside: Vec<(&'static str, u64)>,
+    pub outside: Vec<Outside>,
+    /// Stacks.
+    pub stacks: Part,
+    /// Stacks beyond those of the threads that there are.
+    pub stacks_without_thread: u64,
+    /// The run-time system of a language with a heap of its own.
+    pub runtime: Option<Runtime>,
+    /// Files in memory that it holds by descriptors and has not mapped.
+    pub held_files: HeldFiles,
+    /// What its environment says.
+    pub settings: Settings,
     /// The limits that it runs under.
     pub limits: Limits,
     /// Its heap, or why the heap can not be read.
@@ -60,6 +88,16 @@ pub struct Trim {
     /// The part of `bytes` that lies between live blocks, in pages that are free as a whole: an estimate ([`spans`]).
     #[serde(rename = "between_bytes")]
     pub between: u64,
+    /// The part of `bytes` that other processes have too: to give it back here frees nothing.
+    #[serde(rename = "common_bytes")]
+    pub common: u64,
+}
+
+impl Trim {
+    /// What the machine gains.
+    pub fn own(&self) -> u64 {
+        self.bytes.saturating_sub(self.common)
+    }
 }
 
 /// The figures of a heap, in bytes.
@@ -68,6 +106,9 @@ pub struct HeapEvidence {
     /// Resident.
     #[serde(rename = "resident_bytes")]
     pub resident: u64,
+    /// Those of them that other processes have too.
+    #[serde(rename = "common_bytes")]
+    pub common: u64,
     /// In blocks that the program holds.
     #[serde(rename = "live_bytes")]
     pub live: u64,
@@ -101,6 +142,9 @@ pub struct HeapEvidence {
     /// Live bytes in blocks that the reader could not follow.
     #[serde(rename = "unread_bytes")]
     pub unread: u64,
+    /// Bytes that the heap counts as its own and that the reader did not find.
+    #[serde(rename = "unseen_bytes")]
+    pub unseen: u64,
     /// Whether another allocator reports these figures about itself.
     #[serde(skip)]
     pub is_peer: bool,
@@ -117,6 +161,11 @@ impl HeapEvidence {
     /// Whole free pages that are resident and lie in no span.
     pub fn kept(&self) -> u64 {
         self.trim.bytes.saturating_sub(self.trim.between)
+    }
+
+    /// So many bytes of the heap at most are of this process alone.
+    pub fn of_own(&self, bytes: u64) -> u64 {
+        bytes.min((self.resident + self.records).saturating_sub(self.common))
     }
 }
 
@@ -137,44 +186,64 @@ impl Evidence {
             (Some(snapshot), ..) => (snapshot.allocator(), Ok(on_loam(snapshot, view))),
             (None, Some(Ok(heap)), ..) => (
                 format!("glibc {}'s malloc", heap.version),
-                Ok(on_glibc(&heap)),
+                Ok(on_glibc(
+                    &heap,
+                    view.residence.sum_of(&[Place::Heap, Place::Anonymous]).huge,
+                )),
             ),
             (None, Some(Err(reason)), ..) => (GLIBC.to_owned(), Err(reason)),
             (None, None, Err(error), _) => ("Loam".to_owned(), Err(error.to_string())),
             (None, None, _, Some(allocator)) => name(allocator.name.clone()),
             (None, None, _, None) => name("an unknown allocator".to_owned()),
         };
-        let mut outside: Vec<(&'static str, u64)> = Vec::new();
+        let mut outside: Vec<Outside> = Vec::new();
         for (place, part) in view.residence.parts() {
             let is_heap = matches!(
                 place,
                 Place::LoamHeap | Place::LoamMetadata | Place::Heap | Place::Anonymous
             );
             if !is_heap {
-                outside.push((place.title(), part.resident));
+                let is_own = matches!(place, Place::Stack | Place::FileCopy);
+                outside.push(Outside {
+                    name: place.title(),
+                    resident: part.resident,
+                    own: if is_own { part.own() } else { 0 },
+                    is_private: false,
+                });
             }
         }
-        if let Ok(heap) = &heap {
-            let places = [
-                Place::LoamHeap,
-                Place::LoamMetadata,
-                Place::Heap,
-                Place::Anonymous,
-            ];
-            let private = view.residence.resident_of(&places);
-            outside.push((
-                PRIVATE,
-                private.saturating_sub(heap.resident + heap.records),
-            ));
-        }
-        outside.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let places = [
+            Place::LoamHeap,
+            Place::LoamMetadata,
+            Place::Heap,
+            Place::Anonymous,
+        ];
+        let private = view.residence.sum_of(&places);
+        let (held, held_common) = match &heap {
+            Ok(heap) => (heap.resident + heap.records, heap.common),
+            Err(_) => (0, 0),
+        };
+        let resident = private.resident.saturating_sub(held);
+        outside.push(Outside {
+            name: view.runtime.map_or(PRIVATE, |runtime| runtime.heap),
+            resident,
+            own: resident.saturating_sub(private.common.saturating_sub(held_common)),
+            is_private: true,
+        });
+        outside.sort_by_key(|one| std::cmp::Reverse(one.resident));
         Evidence {
             allocator,
             resident: total.resident,
             swapped: total.swapped,
             lazily_freed: view.is_whole.then_some(total.lazily_freed),
             huge: total.huge,
+            common: total.common,
             outside,
+            stacks: *view.residence.part(Place::Stack),
+            stacks_without_thread: view.stacks_without_thread,
+            runtime: view.runtime,
+            held_files: view.held_files,
+            settings: Settings::of(view.identity.key.pid),
             limits,
             heap,
         }
@@ -182,18 +251,52 @@ impl Evidence {
 
     /// Private resident bytes that no heap holds; all, if the heap can not be read.
     pub fn private_outside(&self) -> u64 {
-        let those = self.outside.iter().filter(|(place, _)| *place == PRIVATE);
+        let those = self.outside.iter().filter(|one| one.is_private);
         match &self.heap {
-            Ok(heap) if !heap.is_peer => those.map(|(_, bytes)| bytes).sum(),
+            Ok(heap) if !heap.is_peer => those.map(|one| one.resident).sum(),
             _ => self.resident,
         }
     }
 
+    /// Bytes outside of the heap that only this process can give back: those whose growth is its own.
+    pub fn own_outside(&self) -> u64 {
+        let mapped: u64 = self.outside.iter().map(|one| one.own).sum();
+        mapped.saturating_add(self.held_files.bytes)
+    }
+
+    /// Anonymous bytes of this process alone.
+    pub fn own_anonymous(&self) -> u64 {
+        let heap = self.heap.as_ref().map_or(0, |heap| {
+            (heap.resident + heap.records).saturating_sub(heap.common)
+        });
+        heap.saturating_add(self.outside.iter().map(|one| one.own).sum())
+    }
+
+    /// Memory of which nothing is known, and what would tell. None: it is too little to hide a fault.
+    pub fn unknown(&self) -> Option<(u64, String)> {
+        let (bytes, why) = match &self.heap {
+            Ok(heap) => (heap.unseen, heap.problems.join("; ")),
+            // A run-time system's own heap is known as such.
+            Err(reason) if self.runtime.is_none() => {
+                let private = self.outside.iter().filter(|one| one.is_private);
+                (private.map(|one| one.resident).sum(), reason.clone())
+            }
+            Err(_) => (0, String::new()),
+        };
+        let is_much = bytes > LITTLE && bytes as f64 > UNKNOWN * self.resident as f64;
+        is_much.then_some((bytes, why))
+    }
+
     /// Resident bytes outside of the heap.
     pub fn outside_bytes(&self) -> u64 {
-        self.outside.iter().map(|(_, bytes)| bytes).sum()
+        self.outside.iter().map(|one| one.resident).sum()
     }
 }
+
+/// Beside a larger unknown share of the resident memory no program is called healthy.
+const UNKNOWN: f64 = 0.05;
+/// Every process has some KiB that no rule explains.
+const LITTLE: u64 = 1 << 20;
 
 /// A Loam heap gives free runs back a few at a time. Chosen: half of the median of its workloads.
 const RUN: u64 = 64 << 10;
@@ -221,10 +324,13 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
     let between = (in_spans.bytes as u64)
         .min(amount(Share::FreeInSpans).saturating_add(amount(Share::Cached)));
     let kept = retained.saturating_sub(view.free_and_absent);
+    let part = view.residence.part(Place::LoamHeap);
+    let common_between = share_of(between, part.common, part.resident);
     let bytes = kept.saturating_add(between);
     let calls = (kept / RUN + 1).saturating_add(in_spans.calls as u64);
     HeapEvidence {
-        resident: view.residence.part(Place::LoamHeap).resident,
+        resident: part.resident,
+        common: part.common,
         live: process.whole(ids::LIVE_BYTES),
         untouched: view.account.bytes(Share::Untouched).unsigned_abs(),
         cached: amount(Share::Cached),
@@ -233,14 +339,25 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
         records: view.residence.part(Place::LoamMetadata).resident,
         trim: Trim {
             bytes,
-            milliseconds: stall::milliseconds(bytes, calls, 0, in_spans.spans as u64),
+            milliseconds: stall::milliseconds(
+                bytes,
+                share_of(bytes, part.huge, part.resident),
+                calls,
+                0,
+                in_spans.spans as u64,
+            ),
             between,
+            common: view
+                .free_and_common
+                .min(kept)
+                .saturating_add(common_between),
         },
         caches: process.whole(ids::THREADS),
         arenas: Vec::new(),
         pinned: None,
         lengths: lengths.chain(beyond).collect(),
         unread: 0,
+        unseen: 0,
         untold: Vec::new(),
         is_peer: false,
         purges: true,
@@ -273,10 +390,12 @@ fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
     ];
     let untold = needs.iter().filter(|(_, id)| values.known(id).is_none());
     let retained = amount(Share::Retained);
+    let part = view.residence.sum_of(&[Place::Heap, Place::Anonymous]);
+    // Memory that the allocator does not count can not be told from the program's own.
+    let resident = part.resident.saturating_sub(amount(Share::Uncounted));
     Ok(HeapEvidence {
-        // Memory that the allocator does not count can not be told from the program's own.
-        resident: (view.residence.resident_of(&[Place::Heap, Place::Anonymous]))
-            .saturating_sub(amount(Share::Uncounted)),
+        resident,
+        common: share_of(resident, part.common, part.resident),
         live,
         untouched: view.account.bytes(Share::Untouched).unsigned_abs(),
         cached: amount(Share::Cached),
@@ -285,14 +404,16 @@ fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
         records: 0,
         trim: Trim {
             bytes: retained,
-            milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0, 0),
+            milliseconds: stall::milliseconds(retained, 0, retained / RUN + 1, 0, 0),
             between: 0,
+            common: share_of(retained, part.common, part.resident),
         },
         caches: 0,
         arenas: Vec::new(),
         pinned: None,
         lengths: Vec::new(),
         unread: 0,
+        unseen: 0,
         untold: untold.map(|(kind, _)| *kind).collect(),
         is_peer: true,
         purges: true,
@@ -300,8 +421,13 @@ fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
     })
 }
 
-fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
-    let mut lengths = Lengths::default();
+/// So many of the bytes are of that part of a whole, if they are spread evenly.
+fn share_of(bytes: u64, part: u64, whole: u64) -> u64 {
+    (bytes as f64 * part as f64 / whole.max(1) as f64) as u64
+}
+
+fn on_glibc(heap: &GlibcHeap, huge: u64) -> HeapEvidence {
+    let mut lengths = heap.mapped.lengths.clone();
     heap.arenas
         .iter()
         .for_each(|arena| lengths.join(&arena.lengths));
@@ -329,8 +455,14 @@ fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
             .saturating_sub(arena.live().saturating_sub(arena.untouched)),
     });
     let main = heap.arenas.iter().find(|arena| arena.is_main);
+    let resident = heap.sum(|arena| arena.resident) + heap.mapped.resident;
+    let common = heap.sum(|arena| arena.trimmable_common)
+        + main.map_or(0, |arena| {
+            arena.top_common.min(tops(true).saturating_sub(4096))
+        });
     HeapEvidence {
-        resident: heap.sum(|arena| arena.resident) + heap.mapped.resident,
+        resident,
+        common: heap.sum(|arena| arena.common) + heap.mapped.common,
         live: heap.live(),
         untouched: heap.sum(|arena| arena.untouched)
             + heap.mapped.sum.bytes.saturating_sub(heap.mapped.resident),
@@ -340,14 +472,22 @@ fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
         records: 0,
         trim: Trim {
             bytes: trimmable,
-            milliseconds: stall::milliseconds(trimmable, calls, freed, holes),
+            milliseconds: stall::milliseconds(
+                trimmable,
+                share_of(trimmable, huge.min(resident), resident),
+                calls,
+                freed,
+                holes,
+            ),
             between: 0,
+            common,
         },
         caches: heap.caches,
         arenas: arenas.collect(),
         pinned: main.map(|arena| (arena.longest_hole, arena.behind_longest_hole)),
         lengths: lengths.classes().collect(),
         unread: heap.sum(|arena| arena.unread),
+        unseen: heap.unseen,
         untold: Vec::new(),
         is_peer: false,
         purges: false,

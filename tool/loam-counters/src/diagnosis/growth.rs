@@ -3,7 +3,8 @@
 //! A program's memory rises and falls with its work, and a look may fall anywhere in such a cycle. So the looks are
 //! divided into windows, and the smallest values of the windows (their floors) are compared: a leak raises the floor.
 //! The floors must rise nearly always (Kendall's tau, M. G. Kendall, "A New Measure of Rank Correlation", 1938), and
-//! by enough.
+//! by enough. A cache, a pool or a run-time's heap that fills rises too, and slows down: so the second half of a rise
+//! is compared with the first one.
 
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ const RISING_PAIRS: usize = 13;
 /// A smaller growth is no leak that a short watch can detect: in bytes, and as a share of the memory that is held.
 const LEAST_BYTES: u64 = 512 << 10;
 const LEAST_SHARE: f64 = 0.005;
+/// A rise of less says nothing at all.
+const FAINT_BYTES: u64 = 128 << 10;
 
 /// One look.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +31,9 @@ struct Look {
     at: Duration,
     live: Option<u64>,
     outside: u64,
+    own: u64,
+    common: u64,
+    stacks: u64,
     lengths: Vec<(u64, Sum)>,
 }
 
@@ -44,6 +50,8 @@ pub struct Rise {
     pub bytes: u64,
     /// Bytes per second.
     pub rate: f64,
+    /// Whether the second half of it is much less than the first.
+    pub slows_down: bool,
 }
 
 impl Growth {
@@ -56,7 +64,10 @@ impl Growth {
         self.looks.push(Look {
             at,
             live: heap.map(|heap| heap.live),
-            outside: evidence.outside_bytes(),
+            outside: evidence.own_outside(),
+            own: evidence.own_anonymous(),
+            common: evidence.common,
+            stacks: evidence.stacks_without_thread,
             lengths: heap.map_or_else(Vec::new, |heap| heap.lengths.clone()),
         });
     }
@@ -82,10 +93,51 @@ impl Growth {
         self.rise(&series?)
     }
 
-    /// The growth of memory outside of the heap.
+    /// The growth of memory outside of the heap that only this process can give back.
     pub fn outside(&self) -> Option<Rise> {
-        let series: Vec<u64> = self.looks.iter().map(|look| look.outside).collect();
-        self.rise(&series)
+        self.rise(&self.series(|look| look.outside))
+    }
+
+    /// The growth of copies: memory that other processes had too, and of which this one now has its own.
+    pub fn copies(&self) -> Option<Rise> {
+        let rise = self.rise(&self.series(|look| look.own))?;
+        let (first, last) = (self.looks.first()?, self.looks.last()?);
+        let fallen = first.common.saturating_sub(last.common);
+        (fallen >= rise.bytes / 2).then_some(rise)
+    }
+
+    /// How many stacks without a thread there are now, and how many more than at first.
+    pub fn stacks_without_thread(&self) -> (u64, u64) {
+        let at = |look: Option<&Look>| look.map_or(0, |look| look.stacks);
+        let now = at(self.looks.last());
+        (now, now.saturating_sub(at(self.looks.first())))
+    }
+
+    /// What must rise in the time of the watch to be seen, in bytes a second.
+    pub fn least_rate(&self) -> f64 {
+        let live = self.looks.first().and_then(|look| look.live).unwrap_or(0);
+        needed(live) as f64 / self.risen_in().max(1.0)
+    }
+
+    /// A rise of live bytes that is too small to be sure, in bytes a second.
+    pub fn faint(&self) -> Option<f64> {
+        let series: Option<Vec<u64>> = self.looks.iter().map(|look| look.live).collect();
+        let floors = self.floors(&series?)?;
+        let bytes = floors[WINDOWS - 1].saturating_sub(floors[0]);
+        let is_faint = rising_pairs(&floors) >= RISING_PAIRS
+            && !slows_down(&floors)
+            && bytes < needed(floors[0])
+            && bytes >= FAINT_BYTES.max(needed(floors[0]) / 4);
+        is_faint.then(|| bytes as f64 / self.risen_in().max(1.0))
+    }
+
+    fn series(&self, figure: impl Fn(&Look) -> u64) -> Vec<u64> {
+        self.looks.iter().map(figure).collect()
+    }
+
+    /// Seconds from the first window to the last one.
+    fn risen_in(&self) -> f64 {
+        self.duration().as_secs_f64() * (WINDOWS - 1) as f64 / WINDOWS as f64
     }
 
     /// The sizes of blocks that grew most, with the bytes, the largest growth first.
@@ -106,30 +158,46 @@ impl Growth {
         grown
     }
 
+    fn floors(&self, series: &[u64]) -> Option<Vec<u64>> {
+        let floor = |window: usize| {
+            let from = window * series.len() / WINDOWS;
+            let to = (window + 1) * series.len() / WINDOWS;
+            series[from..to].iter().copied().min().unwrap_or(0)
+        };
+        self.is_enough().then(|| (0..WINDOWS).map(floor).collect())
+    }
+
     fn rise(&self, series: &[u64]) -> Option<Rise> {
-        if !self.is_enough() {
-            return None;
-        }
-        let floors: Vec<u64> = (0..WINDOWS)
-            .map(|window| {
-                let from = window * series.len() / WINDOWS;
-                let to = (window + 1) * series.len() / WINDOWS;
-                series[from..to].iter().copied().min().unwrap_or(0)
-            })
-            .collect();
-        let pairs =
-            (0..WINDOWS).flat_map(|early| (early + 1..WINDOWS).map(move |late| (early, late)));
-        let rising = pairs
-            .filter(|(early, late)| floors[*late] > floors[*early])
-            .count();
+        let floors = self.floors(series)?;
         let bytes = floors[WINDOWS - 1].saturating_sub(floors[0]);
-        let needed = LEAST_BYTES.max((LEAST_SHARE * floors[0] as f64) as u64);
-        let seconds = self.duration().as_secs_f64() * (WINDOWS - 1) as f64 / WINDOWS as f64;
-        (rising >= RISING_PAIRS && bytes >= needed && seconds > 0.0).then(|| Rise {
+        let seconds = self.risen_in();
+        let is_growth = rising_pairs(&floors) >= RISING_PAIRS && bytes >= needed(floors[0]);
+        (is_growth && seconds > 0.0).then(|| Rise {
             bytes,
             rate: bytes as f64 / seconds,
+            slows_down: slows_down(&floors),
         })
     }
+}
+
+/// What must rise to be growth, of so many bytes.
+fn needed(bytes: u64) -> u64 {
+    LEAST_BYTES.max((LEAST_SHARE * bytes as f64) as u64)
+}
+
+fn rising_pairs(floors: &[u64]) -> usize {
+    let pairs = (0..WINDOWS).flat_map(|early| (early + 1..WINDOWS).map(move |late| (early, late)));
+    pairs
+        .filter(|(early, late)| floors[*late] > floors[*early])
+        .count()
+}
+
+/// Chosen: a third. What comes in bursts differs by less between two halves.
+fn slows_down(floors: &[u64]) -> bool {
+    let half = WINDOWS / 2;
+    let early = floors[half - 1].saturating_sub(floors[0]);
+    let late = floors[WINDOWS - 1].saturating_sub(floors[half]);
+    late < early / 3
 }
 
 #[cfg(test)]
@@ -141,6 +209,9 @@ mod tests {
             at: Duration::from_secs(number as u64),
             live: Some(live << 10),
             outside: 0,
+            own: 0,
+            common: 0,
+            stacks: 0,
             lengths: Vec::new(),
         });
         Growth {
@@ -170,6 +241,10 @@ mod tests {
         assert!(growth((0..96).map(|at| 20_000 + 2000 * (at / 8)))
             .live()
             .is_some());
+        // It fills up: an exponential that has nearly reached its bound.
+        let filling = |at: u64| 20_000 + (8_000.0 * (1.0 - (-(at as f64) / 15.0).exp())) as u64;
+        assert!(growth((0..96).map(filling)).live().unwrap().slows_down);
+        assert!(!steady.slows_down);
         // It grew once and stays.
         assert_eq!(
             growth((0..96).map(|at| 20_000 + 5000 * u64::from(at > 6))).live(),
@@ -180,5 +255,31 @@ mod tests {
         // There are too few looks, or the growth is too small.
         assert_eq!(growth((0..59).map(|at| 20_000 + 5000 * at)).live(), None);
         assert_eq!(growth((0..96).map(|at| 20_000 + at)).live(), None);
+    }
+
+    #[test]
+    fn a_rise_that_is_too_small_to_be_sure_is_told_as_such() {
+        // 412 MiB, and 58 KiB a second: 5 GB a day, in 30 s.
+        let faint = growth((0..72).map(|at| 412 * 1024 + 58 * at / 3));
+        assert_eq!(faint.live(), None);
+        let rate = faint.faint().unwrap() * 3.0 / 1024.0;
+        assert!((50.0..62.0).contains(&rate), "{rate}");
+        assert!(faint.least_rate() > faint.faint().unwrap());
+        assert_eq!(growth((0..72).map(|_| 412 * 1024)).faint(), None);
+    }
+
+    #[test]
+    fn copies_are_own_memory_that_was_common_before() {
+        let worker = |falls: u64| {
+            let mut watch = growth((0..72).map(|_| 1000));
+            for (at, look) in watch.looks.iter_mut().enumerate() {
+                let at = at as u64;
+                (look.own, look.common) =
+                    ((80 << 20) + (at << 20), (90 << 20) - falls * (at << 20));
+            }
+            watch.copies()
+        };
+        assert!(worker(1).is_some());
+        assert_eq!(worker(0), None, "it grows by memory that nobody shared");
     }
 }

@@ -30,6 +30,8 @@ pub enum Kind {
     Leak,
     /// Memory outside of the heap grows steadily.
     GrowthOutside,
+    /// The program writes to memory that it shares since a `fork()`, and gets copies.
+    Copies,
     /// Free space between live blocks, in pieces without a whole page.
     Fragmentation,
     /// A few blocks at the end of a heap keep it from shrinking.
@@ -42,6 +44,10 @@ pub enum Kind {
     Caches,
     /// Huge pages that cover unused memory.
     HugePageSlack,
+    /// Stacks in huge pages, locked in memory, or of threads that ended.
+    Stacks,
+    /// Files in memory that only descriptors hold.
+    HeldFiles,
     /// The control group's limit is near.
     MemoryLimit,
     /// A harmful amount of memory is swapped out.
@@ -56,15 +62,18 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order in which the answer lists what was ruled out.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Leak,
         Kind::GrowthOutside,
+        Kind::Copies,
         Kind::Fragmentation,
         Kind::PinnedTop,
         Kind::KeptForReuse,
         Kind::Arenas,
         Kind::Caches,
         Kind::HugePageSlack,
+        Kind::Stacks,
+        Kind::HeldFiles,
         Kind::MemoryLimit,
         Kind::Swapped,
         Kind::LazilyFreed,
@@ -77,12 +86,15 @@ impl Kind {
         match self {
             Kind::Leak => "growth of what the program holds",
             Kind::GrowthOutside => "growth outside of the heap",
+            Kind::Copies => "copies of shared pages",
             Kind::Fragmentation => "fragmentation",
             Kind::PinnedTop => "a heap kept long by its last blocks",
             Kind::KeptForReuse => "free pages kept",
             Kind::Arenas => "too many arenas",
             Kind::Caches => "freed blocks in threads' caches",
             Kind::HugePageSlack => "huge pages over unused memory",
+            Kind::Stacks => "stacks",
+            Kind::HeldFiles => "files in memory that are not mapped",
             Kind::MemoryLimit => "the memory limit",
             Kind::Swapped => "swapping",
             Kind::LazilyFreed => "lazily freed pages",
@@ -115,6 +127,8 @@ pub struct Finding {
     pub remedy: String,
     /// Bytes that the remedy would save; none if that can not be known.
     pub gain_bytes: Option<u64>,
+    /// Bytes that it would save at least; none if that can not be known.
+    pub gain_least_bytes: Option<u64>,
     /// The bytes of the finding. Findings are ordered by them.
     pub bytes: u64,
 }
@@ -137,6 +151,17 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// The kinds that were not found.
     pub ruled_out: Vec<RuledOut>,
+    /// Why no verdict is possible, and what would make it possible. None: what was seen is enough.
+    pub unknown: Option<Unknown>,
+}
+
+/// What was not seen, and could hide a fault.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Unknown {
+    /// In words.
+    pub what: String,
+    /// What would tell.
+    pub remedy: String,
 }
 
 impl Diagnosis {
@@ -151,10 +176,20 @@ impl Diagnosis {
             }
         }
         findings.sort_by_key(|finding| (!finding.is_fault, std::cmp::Reverse(finding.bytes)));
+        let is_sick = findings.iter().any(|finding| finding.is_fault);
+        let unknown = (!is_sick)
+            .then(|| rules::unknown(evidence, growth))
+            .flatten();
         Diagnosis {
             findings,
             ruled_out,
+            unknown,
         }
+    }
+
+    /// Whether nothing is wrong, and enough was seen to say so.
+    pub fn is_healthy(&self) -> bool {
+        !self.is_sick() && self.unknown.is_none()
     }
 
     /// Whether a fault was found.

@@ -3,9 +3,11 @@
 use loam_format::units::bytes;
 use loam_format::words;
 
-use super::evidence::{Evidence, HeapEvidence, PRIVATE};
+use loam_process::runtimes::Garbage;
+
+use super::evidence::{Evidence, HeapEvidence};
 use super::growth::{Growth, Rise};
-use super::{Finding, Kind, RuledOut};
+use super::{Finding, Kind, RuledOut, Unknown};
 
 /// A share of the resident memory worth acting on. Chosen: what a new allocator or a setting commonly saves.
 const SHARE: f64 = 0.25;
@@ -21,6 +23,12 @@ const MANY_ARENAS: usize = 8;
 const ARENAS_A_CORE: usize = 4;
 /// How many of the block sizes that grew most a finding names.
 const SIZES_NAMED: usize = 3;
+/// The C library keeps stacks of threads that have ended, up to 40 MiB, for new ones. So many are none of these.
+const STACKS_KEPT: u64 = 32;
+const STACKS_ROOM: u64 = 80 << 20;
+/// From this size on malloc gives a block a mapping of its own, as long as nobody sets another one.
+const MAPPED: u64 = 128 << 10;
+const DAY: f64 = 86_400.0;
 
 type Answer = Result<Finding, RuledOut>;
 
@@ -28,13 +36,16 @@ type Answer = Result<Finding, RuledOut>;
 pub fn apply(kind: Kind, evidence: &Evidence, growth: Option<&Growth>) -> Answer {
     match kind {
         Kind::Leak => leak(evidence, growth),
-        Kind::GrowthOutside => growth_outside(growth),
+        Kind::GrowthOutside => growth_outside(evidence, growth),
+        Kind::Copies => copies(evidence, growth),
         Kind::Fragmentation => with_heap(kind, evidence, fragmentation),
         Kind::PinnedTop => with_heap(kind, evidence, pinned_top),
         Kind::KeptForReuse => with_heap(kind, evidence, kept_for_reuse),
         Kind::Arenas => with_heap(kind, evidence, arenas),
         Kind::Caches => with_heap(kind, evidence, caches),
         Kind::HugePageSlack => with_heap(kind, evidence, huge_page_slack),
+        Kind::Stacks => stacks(evidence),
+        Kind::HeldFiles => held_files(evidence),
         Kind::MemoryLimit => memory_limit(evidence),
         Kind::Swapped => swapped(evidence),
         Kind::LazilyFreed => lazily_freed(evidence),
@@ -117,6 +128,7 @@ impl Finding {
     fn without_gain(self) -> Finding {
         Finding {
             gain_bytes: None,
+            gain_least_bytes: None,
             ..self
         }
     }
@@ -136,8 +148,38 @@ fn finding(
         evidence,
         remedy,
         gain_bytes: Some(amount),
+        gain_least_bytes: Some(amount),
         bytes: amount,
     }
+}
+
+/// What keeps a verdict from being one.
+pub fn unknown(evidence: &Evidence, growth: Option<&Growth>) -> Option<Unknown> {
+    if let Some((bytes, why)) = evidence.unknown() {
+        return Some(Unknown {
+            what: format!("{} were not seen: {why}", part(bytes, evidence)),
+            remedy: match &evidence.heap {
+                Ok(_) => "`loam stats PID` shows where the memory is; `loam record` sees what the program allocates, whatever \
+                          its heap looks like"
+                    .to_owned(),
+                Err(_) => "`loam record -- COMMAND` sees what the program allocates; `loam run --allocator NAME -- COMMAND` \
+                           starts it on an allocator that tells its figures"
+                    .to_owned(),
+            },
+        });
+    }
+    let rate = growth.and_then(Growth::faint)?;
+    let growth = growth?;
+    let longer = 2.0 * growth.duration().as_secs_f64() * growth.least_rate() / rate;
+    Some(Unknown {
+        what: format!(
+            "what it holds rises by about {} a second ({} a day), which is slower than I can see in {:.0} s",
+            show(rate as u64),
+            show((rate * DAY) as u64),
+            growth.duration().as_secs_f64()
+        ),
+        remedy: format!("`--watch {:.0}` would show whether that is growth", longer.ceil()),
+    })
 }
 
 // ---- What several looks show ----------------------------------------------------------------------
@@ -157,13 +199,36 @@ fn watched(
     if !growth.is_enough() {
         return Err(unseen(kind, "the watch was too short; watch longer"));
     }
+    let seconds = growth.duration().as_secs_f64();
     match rise(growth) {
-        Some(rise) => Ok((growth, rise)),
-        None => Err(out(
+        Some(rise) if rise.slows_down => Err(out(
             kind,
-            format!("none in {:.0} s", growth.duration().as_secs_f64()),
+            format!(
+                "{} in {seconds:.0} s, and it slows down, as a cache or a pool that fills; watch it again later",
+                show(rise.bytes)
+            ),
         )),
+        Some(rise) => Ok((growth, rise)),
+        None => Err(out(kind, none_seen(growth))),
     }
+}
+
+/// `none in 40 s; ...`: what would have been too slow to be seen, and how long it takes to see less.
+fn none_seen(growth: &Growth) -> String {
+    let (seconds, least) = (growth.duration().as_secs_f64(), growth.least_rate());
+    let a_gib = least / ((1u64 << 30) as f64 / DAY);
+    let longer = if a_gib > 1.0 {
+        format!(
+            "; `--watch {:.0}` shows 1 GiB a day",
+            (seconds * a_gib).ceil()
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "none in {seconds:.0} s; less than {} a day is slower than that shows{longer}",
+        show((least * DAY) as u64)
+    )
 }
 
 fn leak(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
@@ -191,29 +256,108 @@ fn leak(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
             show(rise.rate as u64)
         ),
         evidence: figures,
-        remedy: "find who allocates the sizes that grow (a heap profiler's stacks), and free them or bound what holds them; \
-                 no setting of an allocator helps. If the program is still filling its caches, watch it again later"
-            .to_owned(),
+        remedy: {
+            let next = if sizes.first().is_some_and(|(size, _)| *size >= MAPPED) {
+                "these blocks are large, and so few that a debugger's breakpoint or `strace -k -e trace=mmap` names who asks \
+                 for them; `loam record --attach PID --stacks` does so for all sizes"
+            } else {
+                "find who allocates the sizes that grow: `loam record --attach PID --stacks`, or a heap profiler"
+            };
+            let of_runtime = evidence.runtime.map_or_else(String::new, |runtime| {
+                format!(" For objects of {}: {}.", runtime.name, runtime.next_step)
+            });
+            format!(
+                "{next}. Free them or bound what holds them; no setting of an allocator helps.{of_runtime} If the program is \
+                 still filling its caches, watch it again later"
+            )
+        },
         gain_bytes: None,
+        gain_least_bytes: None,
         bytes: u64::MAX,
     })
 }
 
-fn growth_outside(growth: Option<&Growth>) -> Answer {
+fn copies(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
+    let kind = Kind::Copies;
+    if growth.is_none() && evidence.common < BYTES {
+        return Err(out(kind, format!("{} are shared", show(evidence.common))));
+    }
+    let (growth, rise) = watched(kind, growth, Growth::copies)?;
+    Ok(Finding {
+        kind,
+        is_fault: true,
+        verdict: format!(
+            "the program writes to memory that it shares since a fork(), and gets copies: {} a second",
+            show(rise.rate as u64)
+        ),
+        evidence: vec![
+            format!(
+                "memory of this process alone rose by {} in {:.0} s, and what it shares fell as much",
+                show(rise.bytes),
+                growth.duration().as_secs_f64()
+            ),
+            format!("{} are shared still, and may become copies", show(evidence.common)),
+        ],
+        remedy: match evidence.runtime {
+            Some(runtime) if runtime.name == "Python" => {
+                "counts of references and the collector's marks write to objects that are only read: call gc.freeze() before \
+                 the fork, and load in the parent only what all workers need"
+            }
+            _ => {
+                "let the parent hold only what the workers read, and change it before the fork; a trim in the parent before \
+                 the fork keeps free pages from being shared and filled"
+            }
+        }
+        .to_owned(),
+        gain_bytes: None,
+        gain_least_bytes: None,
+        bytes: rise.bytes,
+    })
+}
+
+fn growth_outside(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
+    // What becomes a copy was there before.
+    if growth.and_then(Growth::copies).is_some() {
+        return Err(out(Kind::GrowthOutside, "named above"));
+    }
     let (growth, rise) = watched(Kind::GrowthOutside, growth, Growth::outside)?;
+    let (stacks, more) = growth.stacks_without_thread();
+    let is_of_stacks = more >= STACKS_KEPT;
+    let most = evidence.outside.iter().max_by_key(|one| one.own);
+    let runtime = evidence
+        .runtime
+        .filter(|_| !is_of_stacks && most.is_some_and(|one| one.is_private));
+    // Until it has collected garbage, such a heap grows however little it holds.
+    let is_fault = runtime.is_none_or(|runtime| runtime.garbage != Garbage::ByRoom);
+    let remedy = match runtime {
+        Some(runtime) if is_fault => format!("{} grows: {}", runtime.heap, runtime.next_step),
+        Some(runtime) => format!(
+            "none yet: {} grows until garbage is collected, whatever the program holds; {}",
+            runtime.heap, runtime.next_step
+        ),
+        None if is_of_stacks => format!(
+            "{stacks} stacks have no thread any longer: pthread_join() what ends, or pthread_detach() it"
+        ),
+        None if evidence.held_files.bytes >= rise.bytes => {
+            "files in memory are opened and never closed: look for memfd_create() and shm_open() without close()".to_owned()
+        }
+        None => "look for mmap() without munmap(), and for threads that are not joined; malloc has no part in it".to_owned(),
+    };
     Ok(Finding {
         kind: Kind::GrowthOutside,
-        is_fault: true,
-        verdict: format!("memory outside of the heap grows by {} a second", show(rise.rate as u64)),
+        is_fault,
+        verdict: format!(
+            "memory outside of the heap grows by {} a second",
+            show(rise.rate as u64)
+        ),
         evidence: vec![format!(
-            "resident memory that no heap holds rose by {} in {:.0} s",
+            "memory of this process alone that malloc does not hold rose by {} in {:.0} s",
             show(rise.bytes),
             growth.duration().as_secs_f64()
         )],
-        remedy: "look for mmap() without munmap(), for files that are mapped and read, for threads that are not joined and for \
-                 shared memory; malloc has no part in it"
-            .to_owned(),
+        remedy,
         gain_bytes: None,
+        gain_least_bytes: None,
         bytes: rise.bytes,
     })
 }
@@ -221,18 +365,20 @@ fn growth_outside(growth: Option<&Growth>) -> Answer {
 // ---- What the heap shows --------------------------------------------------------------------------
 
 fn fragmentation(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
-    if !matters(heap.between, evidence) {
-        return Err(little(Kind::Fragmentation, heap.between, evidence));
+    // Whole pages between blocks go by a trim: that is another finding.
+    let between = heap.of_own(heap.between.saturating_sub(heap.trim.between));
+    if !matters(between, evidence) {
+        return Err(little(Kind::Fragmentation, between, evidence));
     }
     Ok(finding(
         Kind::Fragmentation,
-        heap.between,
-        format!("the heap is fragmented: {} are free space between live blocks", part(heap.between, evidence)),
+        between,
+        format!("the heap is fragmented: {} are free space between live blocks", part(between, evidence)),
         vec![
             format!("live blocks hold {}", show(heap.live - heap.live.min(heap.untouched))),
             if heap.trim.between != 0 {
                 format!(
-                    "malloc_trim(0) would take about {} of the free pieces, in pages that are free as a whole",
+                    "malloc_trim(0) would take about {} more, in pages between blocks that are free as a whole",
                     show(heap.trim.between.min(heap.between))
                 )
             } else {
@@ -255,8 +401,8 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             "this heap has no end that blocks could hold",
         ));
     };
-    let is_pinned =
-        matters(hole.min(heap.kept()), evidence) && (behind.bytes as f64) < FEW * hole as f64;
+    let kept = hole.min(heap.trim.own());
+    let is_pinned = matters(kept, evidence) && (behind.bytes as f64) < FEW * hole as f64;
     if !is_pinned {
         return Err(out(
             Kind::PinnedTop,
@@ -265,11 +411,11 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     }
     Ok(finding(
         Kind::PinnedTop,
-        hole.min(heap.kept()),
+        kept,
         format!(
             "{} at the end of the heap keep {} below them: the heap can only get shorter from its end",
             words::count(behind.count as usize, "block"),
-            part(hole.min(heap.kept()), evidence)
+            part(kept, evidence)
         ),
         vec![format!(
             "behind a hole of {} lie {} in {}",
@@ -286,28 +432,47 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
 }
 
 fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
-    if !matters(heap.kept(), evidence) {
-        return Err(little(Kind::KeptForReuse, heap.kept(), evidence));
+    // Free pages that another process has too are not given back by this one.
+    let kept = heap.trim.own();
+    if !matters(kept, evidence) {
+        let little = little(Kind::KeptForReuse, kept, evidence);
+        let why = match heap.trim.common {
+            0 => little.why,
+            common => format!(
+                "{}; {} more are shared with other processes since a fork(), and a trim of this one frees nothing of them",
+                little.why,
+                show(common)
+            ),
+        };
+        return Err(out(Kind::KeptForReuse, why));
     }
     // More specific rules take precedence.
     if huge_page_slack(evidence, heap).is_ok() {
         return Err(out(Kind::KeptForReuse, "named above"));
     }
     if let Ok(pinned) = pinned_top(evidence, heap) {
-        if pinned.bytes * 2 > heap.kept() {
+        if pinned.bytes * 2 > kept {
             return Err(out(Kind::KeptForReuse, "named above"));
         }
     }
-    let remedy = if heap.is_peer {
-        format!(
-            "{} gives them back as its settings say (jemalloc: MALLOC_CONF=dirty_decay_ms:0; tcmalloc: TCMALLOC_RELEASE_RATE=10); \
-             `loam record` and `loam advise` measure what that brings and costs",
-            evidence.allocator
-        )
+    let mut remedy = if heap.is_peer {
+        of_peer(evidence)
     } else if heap.purges {
-        "malloc_trim(0) gives them back at once. Loam does so in its calls, a second or some after a peak: a program that is silent \
-         needs LOAM_BACKGROUND_PURGE=on"
-            .to_owned()
+        let background = match evidence.settings.get("LOAM_BACKGROUND_PURGE") {
+            Some("on") => "",
+            _ => {
+                ". Loam does so in its calls, a second or some after a peak: a program that is silent needs \
+                 LOAM_BACKGROUND_PURGE=on"
+            }
+        };
+        let spans = match heap.trim.between {
+            0 => String::new(),
+            between => format!(
+                "; {} of them lie between live blocks, where only a trim looks",
+                show(between)
+            ),
+        };
+        format!("malloc_trim(0) gives them back at once{spans}{background}")
     } else {
         format!(
             "malloc_trim(0) would give them back and hold up the program's allocations for about {:.1} ms. glibc does not do so by \
@@ -315,13 +480,16 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             heap.trim.milliseconds
         )
     };
+    if heap.trim.common != 0 {
+        remedy += &format!(
+            ". {} more are shared with other processes since a fork(): only a trim of all of them frees these",
+            show(heap.trim.common)
+        );
+    }
     Ok(finding(
         Kind::KeptForReuse,
-        heap.kept(),
-        format!(
-            "the heap keeps whole free pages: {}",
-            part(heap.kept(), evidence)
-        ),
+        kept,
+        format!("the heap keeps whole free pages: {}", part(kept, evidence)),
         vec![
             format!(
                 "live blocks hold {}",
@@ -336,10 +504,35 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     ))
 }
 
+/// How another allocator is made to give its free pages back.
+fn of_peer(evidence: &Evidence) -> String {
+    let settings = &evidence.settings;
+    let measure = "`loam record` and `loam advise` measure what that brings and costs";
+    if evidence.allocator.starts_with("jemalloc") {
+        return match settings.get("MALLOC_CONF") {
+            Some(set) if set.contains("decay_ms:0") || set.contains("background_thread:true") => format!(
+                "MALLOC_CONF={set} is set already; mallctl(\"arena.4096.purge\") gives them back at once"
+            ),
+            _ => format!(
+                "MALLOC_CONF=background_thread:true,dirty_decay_ms:1000 gives them back also while the program is silent; {measure}"
+            ),
+        };
+    }
+    if settings.get("TCMALLOC_RELEASE_RATE").is_some() {
+        return "TCMALLOC_RELEASE_RATE is set already, and acts only while the program frees: \
+                MallocExtension::ReleaseFreeMemory() gives them back at once"
+            .to_owned();
+    }
+    format!(
+        "a program that is silent must ask for it: MallocExtension::ReleaseFreeMemory() gives them back at once. While the program \
+         frees, TCMALLOC_RELEASE_RATE=10 gives them back bit by bit; {measure}"
+    )
+}
+
 fn arenas(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     let cores = evidence.limits.usable_cores() as usize;
     let others = heap.arenas.get(1..).unwrap_or_default();
-    let free: u64 = others.iter().map(|arena| arena.free_bytes).sum();
+    let free = heap.of_own(others.iter().map(|arena| arena.free_bytes).sum());
     let count = words::count(heap.arenas.len(), "arena");
     if heap.arenas.is_empty() {
         return Err(out(Kind::Arenas, "this heap has no arenas"));
@@ -365,21 +558,36 @@ fn arenas(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             evidence.limits.cores
         ));
     }
-    Ok(finding(
+    let fewer = cores.max(2) as u64;
+    let remedy = match evidence.settings.arena_max() {
+        Some(most) if most <= fewer => format!(
+            "arena_max is {most} already: a heap whose threads share free memory is `loam run -- ...`"
+        ),
+        _ => format!(
+            "start it with GLIBC_TUNABLES=glibc.malloc.arena_max={fewer}, or on a heap whose threads share free memory: \
+             `loam run -- ...`. Threads that share an arena leave more holes in it, so the first gains less than is free"
+        ),
+    };
+    let found = finding(
         Kind::Arenas,
         free,
-        format!("too many arenas strand free memory: {}", part(free, evidence)),
-        figures,
         format!(
-            "start it with GLIBC_TUNABLES=glibc.malloc.arena_max={}, or on a heap whose threads share free memory: `loam run -- ...`",
-            cores.max(2)
+            "too many arenas strand free memory: {}",
+            part(free, evidence)
         ),
-    ))
+        figures,
+        remedy,
+    );
+    Ok(Finding {
+        gain_least_bytes: Some(0),
+        ..found
+    })
 }
 
 fn caches(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
-    if !matters(heap.cached, evidence) {
-        return Err(little(Kind::Caches, heap.cached, evidence));
+    let cached = heap.of_own(heap.cached);
+    if !matters(cached, evidence) {
+        return Err(little(Kind::Caches, cached, evidence));
     }
     let remedy = if is_glibc(evidence) {
         "fewer threads, or GLIBC_TUNABLES=glibc.malloc.tcache_count=1; malloc_trim(0) joins what the fast bins keep"
@@ -388,10 +596,10 @@ fn caches(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     };
     Ok(finding(
         Kind::Caches,
-        heap.cached,
+        cached,
         format!(
             "threads keep freed blocks for themselves: {}",
-            part(heap.cached, evidence)
+            part(cached, evidence)
         ),
         match heap.caches {
             0 => Vec::new(),
@@ -431,7 +639,7 @@ fn untouched(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
 /// huge pages, its free pages count too, because they go and come back two MiB at a time.
 fn slack(evidence: &Evidence, heap: &HeapEvidence) -> u64 {
     let is_huge = evidence.huge >= heap.resident / 2;
-    let free = if is_huge { heap.kept() } else { 0 };
+    let free = if is_huge { heap.trim.own() } else { 0 };
     (heap.top + free).min(evidence.huge)
 }
 
@@ -453,16 +661,93 @@ fn huge_page_slack(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     ))
 }
 
+/// Stacks hold much if each of their pages is there: in huge pages, locked, or of threads that nobody joined.
+fn stacks(evidence: &Evidence) -> Answer {
+    let kind = Kind::Stacks;
+    let stacks = &evidence.stacks;
+    let without = evidence.stacks_without_thread;
+    let own = stacks.own();
+    let is_huge = stacks.huge >= own / 2;
+    let is_locked = stacks.locked >= own / 2;
+    let room = stacks.size / stacks.mappings.max(1) * without;
+    let (why, remedy) = if without > STACKS_KEPT && room > STACKS_ROOM {
+        (
+            format!("{without} of {} have no thread any longer", stacks.mappings),
+            "pthread_join() threads that end, or pthread_detach() them: until then their stacks stay",
+        )
+    } else if is_huge && matters(own, evidence) {
+        (
+            format!("{} of them lie in huge pages", show(stacks.huge)),
+            "a huge page has 2 MiB, and a stack needs some KiB: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, or \
+             GLIBC_TUNABLES=glibc.pthread.stack_hugetlb=0 (glibc 2.39 and later), or a length of stacks that is no multiple of 2 MiB",
+        )
+    } else if is_locked && matters(own, evidence) {
+        (
+            format!("{} of them are locked in memory", show(stacks.locked)),
+            "mlockall(MCL_FUTURE) fills each stack at once: give threads shorter stacks (pthread_attr_setstacksize), or lock with \
+             MCL_ONFAULT",
+        )
+    } else {
+        return Err(little(kind, own, evidence));
+    };
+    let verdict = format!("stacks hold {}", part(own, evidence));
+    let figures = vec![why, words::count(stacks.mappings as usize, "stack")];
+    let found = finding(kind, own, verdict, figures, remedy.to_owned());
+    Ok(Finding {
+        gain_least_bytes: None,
+        ..found
+    })
+}
+
+fn held_files(evidence: &Evidence) -> Answer {
+    let kind = Kind::HeldFiles;
+    let held = evidence.held_files;
+    if held.bytes < BYTES || share(held.bytes, evidence.resident + held.bytes) < SHARE {
+        return Err(out(kind, show(held.bytes)));
+    }
+    Ok(finding(
+        kind,
+        held.bytes,
+        format!(
+            "{} in {} in memory are held by descriptors only, beside {} that are resident",
+            show(held.bytes),
+            words::count(held.count as usize, "file"),
+            show(evidence.resident)
+        ),
+        vec!["no process has them mapped here, so no resident set shows them".to_owned()],
+        "close() what memfd_create() and shm_open() opened; `ls -l /proc/PID/fd` names them"
+            .to_owned(),
+    ))
+}
+
 fn memory_limit(evidence: &Evidence) -> Answer {
     let limits = &evidence.limits;
     let (Some(limit), Some(used)) = (limits.memory, limits.memory_used) else {
         return Err(out(Kind::MemoryLimit, "its control group has none"));
     };
     let is_ours = share(evidence.resident, limit) >= SHARE;
-    if share(used, limit) < NEAR_LIMIT || !is_ours {
+    // The kernel takes these back before it refuses any.
+    let reclaimable = limits.memory_reclaimable.min(used);
+    let firm = used - reclaimable;
+    if share(firm, limit) < NEAR_LIMIT || !is_ours {
         return Err(out(
             Kind::MemoryLimit,
-            format!("{} of {}", show(used), show(limit)),
+            format!(
+                "{} of {}, and {} more that are files' pages and go when memory is short",
+                show(firm),
+                show(limit),
+                show(reclaimable)
+            ),
+        ));
+    }
+    let mut figures = vec![format!(
+        "this process has {} of it resident",
+        show(evidence.resident)
+    )];
+    if limits.memory_in_tmpfs >= BYTES {
+        figures.push(format!(
+            "{} are files in memory (tmpfs) and shared memory, which only their removal frees",
+            show(limits.memory_in_tmpfs)
         ));
     }
     let free = evidence
@@ -474,19 +759,17 @@ fn memory_limit(evidence: &Evidence) -> Answer {
         is_fault: true,
         verdict: format!(
             "its control group is near its limit: {} of {}",
-            show(used),
+            show(firm),
             show(limit)
         ),
-        evidence: vec![format!(
-            "this process has {} of it resident",
-            show(evidence.resident)
-        )],
+        evidence: figures,
         remedy: format!(
             "raise the limit, or lower what the other findings name; {} of the heap are free",
             show(free)
         ),
         gain_bytes: None,
-        bytes: used,
+        gain_least_bytes: None,
+        bytes: firm,
     })
 }
 
@@ -510,6 +793,7 @@ fn swapped(evidence: &Evidence) -> Answer {
         remedy: "more memory for the machine or the container, or less in the programs beside it"
             .to_owned(),
         gain_bytes: None,
+        gain_least_bytes: None,
         bytes: evidence.swapped,
     })
 }
@@ -544,7 +828,10 @@ fn lazily_freed(evidence: &Evidence) -> Answer {
 
 fn outside_heap(evidence: &Evidence) -> Answer {
     let outside = evidence.outside_bytes();
-    let (place, most) = evidence.outside.first().copied().unwrap_or(("nothing", 0));
+    let Some(first) = evidence.outside.first() else {
+        return Err(little(Kind::OutsideHeap, outside, evidence));
+    };
+    let (place, most) = (first.name, first.resident);
     if outside < BYTES || share(outside, evidence.resident) < 0.5 || !matters(most, evidence) {
         return Err(little(Kind::OutsideHeap, outside, evidence));
     }
@@ -558,14 +845,13 @@ fn outside_heap(evidence: &Evidence) -> Answer {
         evidence
             .outside
             .iter()
-            .filter(|(_, bytes)| *bytes >= BYTES)
-            .map(|(place, bytes)| format!("{place}: {}", show(*bytes)))
+            .filter(|one| one.resident >= BYTES)
+            .map(|one| format!("{}: {}", one.name, show(one.resident)))
             .collect(),
-        if place == PRIVATE {
-            "an interpreter's or a virtual machine's own heap, most likely: its settings decide, not malloc's"
-        } else {
-            "no allocator changes this; unchanged pages of files go by themselves when memory is short"
-        }
-        .to_owned(),
+        match evidence.runtime {
+            Some(runtime) if first.is_private => runtime.next_step.to_owned(),
+            _ if first.is_private => "the program maps it itself, and malloc has no part in it".to_owned(),
+            _ => "no allocator changes this; unchanged pages of files go by themselves when memory is short".to_owned(),
+        },
     ))
 }

@@ -1,7 +1,10 @@
 use loam_process::container::Limits;
 use loam_process::glibc::Sum;
+use loam_process::held_files::HeldFiles;
+use loam_process::residence::Part;
+use loam_process::settings::Settings;
 
-use super::evidence::{Arena, Trim};
+use super::evidence::{Arena, Outside, Trim};
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -14,7 +17,18 @@ fn healthy() -> Evidence {
         swapped: 0,
         lazily_freed: Some(0),
         huge: 0,
-        outside: vec![("program and other files", 10 * MIB)],
+        common: 0,
+        outside: vec![Outside {
+            name: "program and other files",
+            resident: 10 * MIB,
+            own: 0,
+            is_private: false,
+        }],
+        stacks: Part::default(),
+        stacks_without_thread: 0,
+        runtime: None,
+        held_files: HeldFiles::default(),
+        settings: Settings::default(),
         limits: Limits {
             cores: 64,
             quota: Some(2.0),
@@ -22,6 +36,7 @@ fn healthy() -> Evidence {
         },
         heap: Ok(HeapEvidence {
             resident: 100 * MIB,
+            common: 0,
             live: 100 * MIB,
             untouched: 0,
             cached: 0,
@@ -32,6 +47,7 @@ fn healthy() -> Evidence {
                 bytes: 0,
                 milliseconds: 0.0,
                 between: 0,
+                common: 0,
             },
             caches: 1,
             arenas: vec![Arena {
@@ -42,6 +58,7 @@ fn healthy() -> Evidence {
             pinned: Some((0, Sum::default())),
             lengths: Vec::new(),
             unread: 0,
+            unseen: 0,
             is_peer: false,
             untold: Vec::new(),
             purges: false,
@@ -82,6 +99,7 @@ fn a_heap_that_is_full_of_live_blocks_is_healthy() {
         .map(|out| out.kind)
         .collect();
     assert_eq!(unseen, [Kind::Leak, Kind::GrowthOutside]);
+    assert!(all.is_healthy());
 }
 
 #[test]
@@ -141,7 +159,7 @@ fn each_rule_finds_its_fault_and_says_what_it_brings() {
     });
     assert_eq!(limited, [(Kind::MemoryLimit, None)]);
     let files = with(|evidence| {
-        evidence.outside[0].1 = 900 * MIB;
+        evidence.outside[0].resident = 900 * MIB;
         evidence.resident = 1000 * MIB;
     });
     assert_eq!(files, [(Kind::OutsideHeap, Some(900 * MIB))]);
@@ -189,6 +207,130 @@ fn a_heap_that_can_not_be_read_is_said_and_not_called_healthy() {
         .find(|out| out.kind == Kind::Fragmentation)
         .unwrap();
     assert!(!fragmentation.was_looked_at);
+    // Its files are known, and the rest is not.
+    assert!(found.unknown.is_none());
+    evidence.outside.push(private(100 * MIB, 100 * MIB));
+    assert!(Diagnosis::of(&evidence, None).unknown.is_some());
+    assert!(!Diagnosis::of(&evidence, None).is_healthy());
+    // A run-time system's own heap is known as such.
+    evidence.runtime = go();
+    assert!(Diagnosis::of(&evidence, None).unknown.is_none());
+}
+
+fn private(resident: u64, own: u64) -> Outside {
+    Outside {
+        name: evidence::PRIVATE,
+        resident,
+        own,
+        is_private: true,
+    }
+}
+
+fn go() -> Option<loam_process::runtimes::Runtime> {
+    let heap = loam_process::mappings::Mapping {
+        start: 0xc0_0000_0000,
+        end: 0xc0_0040_0000,
+        ..Default::default()
+    };
+    loam_process::runtimes::of(&[heap])
+}
+
+#[test]
+fn beside_much_that_was_not_seen_no_program_is_called_healthy() {
+    let with_unseen = |unseen: u64| {
+        let mut evidence = healthy();
+        evidence.heap.as_mut().unwrap().unseen = unseen;
+        Diagnosis::of(&evidence, None)
+    };
+    assert!(with_unseen(5 * MIB).is_healthy());
+    let found = with_unseen(6 * MIB);
+    assert!(!found.is_healthy() && !found.is_sick());
+    assert!(found.unknown.unwrap().what.contains("6.00 MiB"));
+}
+
+#[test]
+fn what_other_processes_have_too_is_no_gain() {
+    let kept = |common: u64| {
+        with_heap(|heap| {
+            (heap.trim.bytes, heap.trim.common, heap.common) = (50 * MIB, common, common);
+        })
+    };
+    assert_eq!(kept(10 * MIB), [(Kind::KeptForReuse, Some(40 * MIB))]);
+    assert_eq!(kept(45 * MIB), []);
+    let cached = with_heap(|heap| (heap.cached, heap.common) = (30 * MIB, 95 * MIB));
+    assert_eq!(cached, []);
+}
+
+#[test]
+fn a_limit_counts_what_the_kernel_can_take_back_as_free() {
+    let limited = |reclaimable: u64| {
+        with(|evidence| {
+            evidence.limits.memory = Some(200 * MIB);
+            evidence.limits.memory_used = Some(198 * MIB);
+            evidence.limits.memory_reclaimable = reclaimable;
+        })
+    };
+    assert_eq!(limited(10 * MIB), [(Kind::MemoryLimit, None)]);
+    assert_eq!(limited(133 * MIB), []);
+}
+
+#[test]
+fn growth_of_files_and_shared_memory_is_no_fault_and_growth_that_slows_down_is_none() {
+    let watched = |grow: &dyn Fn(&mut Evidence, u64)| {
+        let mut growth = Growth::default();
+        let mut last = healthy();
+        for look in 0..=Growth::ENOUGH as u64 {
+            last = healthy();
+            grow(&mut last, look);
+            growth.add(std::time::Duration::from_secs(look), &last);
+        }
+        let found = Diagnosis::of(&last, Some(&growth)).findings;
+        let kinds = found.iter().map(|finding| (finding.kind, finding.is_fault));
+        kinds.collect::<Vec<_>>()
+    };
+    // A mapped file that is read for the first time: half of the memory would be a note.
+    let file = |evidence: &mut Evidence, look| evidence.outside[0].resident += look * MIB / 4;
+    assert_eq!(watched(&file), []);
+    let pool = |evidence: &mut Evidence, look: u64| {
+        let own = 40 * MIB * look / (look + 4);
+        evidence.outside.push(private(own, own));
+    };
+    assert_eq!(watched(&pool), []);
+    let leak = |evidence: &mut Evidence, look: u64| {
+        evidence
+            .outside
+            .push(private(look * MIB / 2, look * MIB / 2));
+    };
+    assert_eq!(watched(&leak), [(Kind::GrowthOutside, true)]);
+    // A heap of objects that collects its garbage late says nothing in a minute.
+    let java = |evidence: &mut Evidence, look: u64| {
+        leak(evidence, look);
+        let jvm = loam_process::mappings::Mapping {
+            name: "/lib/server/libjvm.so".to_owned(),
+            executable: true,
+            ..Default::default()
+        };
+        evidence.runtime = loam_process::runtimes::of(&[jvm]);
+    };
+    assert_eq!(watched(&java), [(Kind::GrowthOutside, false)]);
+}
+
+#[test]
+fn a_remedy_that_is_set_already_is_not_told_again() {
+    let mut evidence = healthy();
+    let heap = evidence.heap.as_mut().unwrap();
+    let arena = Arena {
+        resident_bytes: 4 * MIB,
+        live_bytes: MIB,
+        free_bytes: 3 * MIB,
+    };
+    heap.arenas.extend([arena; 16]);
+    let told = |evidence: &Evidence| Diagnosis::of(evidence, None).findings[0].clone();
+    let found = told(&evidence);
+    assert!(found.remedy.contains("arena_max=2"), "{}", found.remedy);
+    assert_eq!(found.gain_least_bytes, Some(0));
+    evidence.settings = Settings::from("MALLOC_ARENA_MAX=2");
+    assert!(told(&evidence).remedy.contains("is 2 already"));
 }
 
 #[test]
@@ -203,7 +345,7 @@ fn what_a_peer_does_not_tell_is_not_looked_at() {
 }
 
 #[test]
-fn what_loams_trim_takes_out_of_spans_is_told_and_is_not_kept_for_reuse() {
+fn what_loams_trim_takes_out_of_spans_is_told_and_remedied_by_a_trim() {
     let found = |in_spans: u64| {
         let mut evidence = healthy();
         let heap = evidence.heap.as_mut().unwrap();
@@ -212,8 +354,14 @@ fn what_loams_trim_takes_out_of_spans_is_told_and_is_not_kept_for_reuse() {
     };
     let said = |in_spans: u64| found(in_spans)[0].evidence.join(" ");
     assert!(said(0).contains("neither malloc_trim()"));
-    assert!(said(30 * MIB).contains("malloc_trim(0) would take about 30.0 MiB"));
-    assert_eq!(found(30 * MIB).len(), 1);
+    assert!(said(10 * MIB).contains("malloc_trim(0) would take about 10.0 MiB more"));
+    // Where a trim brings most of it, the trim is the remedy.
+    let kinds = found(30 * MIB);
+    assert_eq!(kinds.len(), 1);
+    assert_eq!(
+        (kinds[0].kind, kinds[0].gain_bytes),
+        (Kind::KeptForReuse, Some(30 * MIB))
+    );
 }
 
 #[test]
@@ -221,7 +369,9 @@ fn what_the_system_was_not_asked_for_is_ruled_out_only_where_it_can_not_matter()
     let seen = |private: u64| {
         let mut evidence = healthy();
         evidence.lazily_freed = None;
-        evidence.outside.push((evidence::PRIVATE, private));
+        evidence
+            .outside
+            .push(super::tests::private(private, private));
         let found = Diagnosis::of(&evidence, None).ruled_out;
         let lazily = found.iter().find(|out| out.kind == Kind::LazilyFreed);
         lazily.unwrap().was_looked_at
@@ -246,11 +396,29 @@ fn sick_of(kind: Kind) -> (Evidence, Option<Growth>) {
     };
     let growth = match kind {
         Kind::Leak => watched(|evidence, by| evidence.heap.as_mut().unwrap().live += by),
-        Kind::GrowthOutside => watched(|evidence, by| evidence.outside[0].1 += by),
+        Kind::GrowthOutside => watched(|evidence, by| evidence.outside[0].own += by),
+        Kind::Copies => watched(|evidence, by| {
+            evidence.outside[0].own += by;
+            evidence.common = (100 * MIB).saturating_sub(by);
+        }),
         _ => None,
     };
     match kind {
-        Kind::Leak | Kind::GrowthOutside => {}
+        Kind::Leak | Kind::GrowthOutside | Kind::Copies => {}
+        Kind::Stacks => {
+            evidence.stacks = Part {
+                mappings: 20,
+                resident: 40 * MIB,
+                huge: 38 * MIB,
+                ..Part::default()
+            };
+        }
+        Kind::HeldFiles => {
+            evidence.held_files = HeldFiles {
+                count: 3,
+                bytes: 60 * MIB,
+            };
+        }
         Kind::Fragmentation => heap.between = 40 * MIB,
         Kind::PinnedTop => {
             heap.trim.bytes = 80 * MIB;
@@ -279,7 +447,7 @@ fn sick_of(kind: Kind) -> (Evidence, Option<Growth>) {
         Kind::LazilyFreed => evidence.lazily_freed = Some(40 * MIB),
         Kind::Untouched => heap.untouched = 60 * MIB,
         Kind::OutsideHeap => {
-            evidence.outside[0].1 = 900 * MIB;
+            evidence.outside[0].resident = 900 * MIB;
             evidence.resident = 1000 * MIB;
         }
     }

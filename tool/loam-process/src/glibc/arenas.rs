@@ -6,7 +6,8 @@
 
 use std::collections::HashSet;
 
-use super::layout::{arena, heap_info, is_libc, ALIGNMENT, FLAGS, HEAP_ALIGNMENT};
+use super::layout::arena::{self, Record, RECORDS};
+use super::layout::{heap_info, is_libc, ALIGNMENT, FLAGS, HEAP_ALIGNMENT};
 use super::{joined, word};
 use crate::mappings::Mapping;
 use loam_format::memory::Memory;
@@ -16,6 +17,8 @@ use loam_format::memory::Memory;
 pub struct Arena {
     /// The address of its record.
     pub address: u64,
+    /// The form of its record.
+    pub record: Record,
     /// Whether it is the main one, which grows by `brk`.
     pub is_main: bool,
     /// The chunk at its end.
@@ -30,7 +33,7 @@ impl Arena {
     /// The heads of its lists of small freed chunks.
     pub fn fast_bins(&self) -> impl Iterator<Item = u64> {
         let first = self.address + arena::FAST_BINS as u64;
-        (0..arena::FAST_BIN_COUNT as u64).map(move |bin| first + 8 * bin)
+        (0..self.record.fast_bins as u64).map(move |bin| first + 8 * bin)
     }
 
     /// Whether an address lies in one of its stretches.
@@ -45,7 +48,7 @@ impl Arena {
             let heap = address - address % HEAP_ALIGNMENT;
             return Some(heap + word(memory, heap + heap_info::SIZE as u64)?);
         }
-        let top = word(memory, self.address + arena::TOP as u64)?;
+        let top = word(memory, self.address + self.record.top as u64)?;
         let size = word(memory, top + 8)? & !FLAGS;
         let is_here = self
             .stretches
@@ -62,22 +65,22 @@ const MOST_HEAPS: usize = 1 << 14;
 
 /// Finds all arenas. None: no record of a main arena was found. The second part says in words what was left out.
 pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, Vec<String>)> {
-    let main = find_main(memory, mappings)?;
+    let (main, record) = find_main(memory, mappings)?;
     let mut problems = Vec::new();
-    let mut found = vec![main_arena(memory, mappings, main)?];
+    let mut found = vec![main_arena(memory, mappings, main, record)?];
     let mut seen = HashSet::from([main]);
     let mut broken = Vec::new();
-    let mut next = word(memory, main + arena::NEXT as u64)?;
+    let mut next = word(memory, main + record.next as u64)?;
     while next != main {
         if seen.len() >= MOST_ARENAS || !seen.insert(next) {
             problems.push("the ring of arenas changed while it was followed".to_owned());
             break;
         }
-        match other_arena(memory, next) {
+        match other_arena(memory, next, record) {
             Some(arena) => found.push(arena),
             None => broken.push(next),
         }
-        match word(memory, next.wrapping_add(arena::NEXT as u64)) {
+        match word(memory, next.wrapping_add(record.next as u64)) {
             Some(after) => next = after,
             None => break,
         }
@@ -95,7 +98,7 @@ pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, V
 
 /// The writable data of the C library, and of the program if it has no C library beside it, because then it may be
 /// linked statically.
-fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<u64> {
+fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<(u64, Record)> {
     let has_libc = mappings.iter().any(is_libc);
     let mut previous_is_ours = false;
     for mapping in mappings {
@@ -114,8 +117,10 @@ fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<u64> {
         let Ok(bytes) = memory.bytes(mapping.start, mapping.size() as usize) else {
             continue;
         };
-        if let Some(offset) = find_in_data(memory, mapping.start, &bytes) {
-            return Some(mapping.start + offset as u64);
+        for record in RECORDS {
+            if let Some(offset) = find_in_data(memory, mapping.start, &bytes, record) {
+                return Some((mapping.start + offset as u64, record));
+            }
         }
     }
     None
@@ -125,29 +130,29 @@ fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<u64> {
 const MOST_DATA: u64 = 64 << 20;
 
 /// The address of a main arena in data that begins at `start`.
-fn find_in_data(memory: &impl Memory, start: u64, bytes: &[u8]) -> Option<usize> {
-    let last = bytes.len().checked_sub(arena::LENGTH)?;
+fn find_in_data(memory: &impl Memory, start: u64, bytes: &[u8], record: Record) -> Option<usize> {
+    let last = bytes.len().checked_sub(record.length)?;
     // Of all rings that are tried.
     let mut steps = MOST_ARENAS;
     (0..=last).step_by(8).find(|offset| {
         let at = |field: usize| read(bytes, offset + field);
         let address = start + *offset as u64;
-        let next = at(arena::NEXT);
+        let next = at(record.next);
         let in_ring = next == address
             || heap_info::LENGTHS.contains(&(next % HEAP_ALIGNMENT)) && next > HEAP_ALIGNMENT;
         in_ring
-            && at(arena::TOP) != 0
-            && looks_like_lists(bytes, *offset, address)
-            && leads_back(memory, next, address, &mut steps)
+            && at(record.top) != 0
+            && looks_like_lists(bytes, *offset, address, record)
+            && leads_back(memory, next, address, record, &mut steps)
     })
 }
 
 /// Whether the list ends are those of an arena: the ends of an empty list point at the list, as if it were a chunk;
 /// no end is null.
-fn looks_like_lists(bytes: &[u8], offset: usize, address: u64) -> bool {
+fn looks_like_lists(bytes: &[u8], offset: usize, address: u64, record: Record) -> bool {
     let mut empty = 0;
     for bin in 0..arena::BIN_COUNT {
-        let place = arena::BINS + 16 * bin;
+        let place = record.bins + 16 * bin;
         let ends = (read(bytes, offset + place), read(bytes, offset + place + 8));
         let itself = address + place as u64 - 16;
         match ends {
@@ -160,7 +165,13 @@ fn looks_like_lists(bytes: &[u8], offset: usize, address: u64) -> bool {
     empty > 0
 }
 
-fn leads_back(memory: &impl Memory, first: u64, main: u64, steps: &mut usize) -> bool {
+fn leads_back(
+    memory: &impl Memory,
+    first: u64,
+    main: u64,
+    record: Record,
+    steps: &mut usize,
+) -> bool {
     let mut next = first;
     loop {
         if next == main {
@@ -170,7 +181,7 @@ fn leads_back(memory: &impl Memory, first: u64, main: u64, steps: &mut usize) ->
             return false;
         };
         *steps = left;
-        match word(memory, next.wrapping_add(arena::NEXT as u64)) {
+        match word(memory, next.wrapping_add(record.next as u64)) {
             Some(after) => next = after,
             None => return false,
         }
@@ -183,13 +194,14 @@ fn read(bytes: &[u8], offset: usize) -> u64 {
         .map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-fn record(memory: &impl Memory, address: u64) -> Option<Vec<u8>> {
-    memory.bytes(address, arena::LENGTH).ok()
-}
-
-fn main_arena(memory: &impl Memory, mappings: &[Mapping], address: u64) -> Option<Arena> {
-    let bytes = record(memory, address)?;
-    let top = read(&bytes, arena::TOP);
+fn main_arena(
+    memory: &impl Memory,
+    mappings: &[Mapping],
+    address: u64,
+    record: Record,
+) -> Option<Arena> {
+    let bytes = memory.bytes(address, record.length).ok()?;
+    let top = read(&bytes, record.top);
     let mut stretches = joined(mappings.iter().filter(|mapping| mapping.name == "[heap]"));
     // If `brk` failed, glibc continues in mappings. Only the last mapping is known, by the top chunk in it.
     let has_top = |(start, end): &(u64, u64)| (*start..*end).contains(&top);
@@ -201,21 +213,22 @@ fn main_arena(memory: &impl Memory, mappings: &[Mapping], address: u64) -> Optio
     }
     Some(Arena {
         address,
+        record,
         is_main: true,
         top,
-        system_bytes: read(&bytes, arena::SYSTEM_BYTES),
+        system_bytes: read(&bytes, record.system_bytes),
         stretches,
     })
 }
 
-fn other_arena(memory: &impl Memory, address: u64) -> Option<Arena> {
+fn other_arena(memory: &impl Memory, address: u64, record: Record) -> Option<Arena> {
     let first_heap = address - address % HEAP_ALIGNMENT;
     let info_length = address - first_heap;
     if !heap_info::LENGTHS.contains(&info_length) {
         return None;
     }
-    let bytes = record(memory, address)?;
-    let top = read(&bytes, arena::TOP);
+    let bytes = memory.bytes(address, record.length).ok()?;
+    let top = read(&bytes, record.top);
     let mut stretches = Vec::new();
     let mut heap = top - top % HEAP_ALIGNMENT;
     loop {
@@ -228,7 +241,7 @@ fn other_arena(memory: &impl Memory, address: u64) -> Option<Arena> {
             return None;
         }
         let behind = if heap == first_heap {
-            address + arena::LENGTH as u64
+            address + record.length as u64
         } else {
             heap + info_length
         };
@@ -241,9 +254,10 @@ fn other_arena(memory: &impl Memory, address: u64) -> Option<Arena> {
     stretches.reverse();
     Some(Arena {
         address,
+        record,
         is_main: false,
         top,
-        system_bytes: read(&bytes, arena::SYSTEM_BYTES),
+        system_bytes: read(&bytes, record.system_bytes),
         stretches,
     })
 }

@@ -21,16 +21,26 @@ pub struct Kept {
 /// The blocks of a thread's cache record, if the bytes are such a record: it has a list for each size, and the head
 /// of a list is null exactly if its counter is zero. `is_chunk` says whether an address lies in an arena.
 pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> Option<Vec<Kept>> {
-    let heads = CACHE_LISTS * layout.counter_bytes;
-    let mut kept = Vec::new();
-    for list in 0..CACHE_LISTS {
+    let heads = layout.cache_lists * layout.counter_bytes;
+    let counter = |list: usize| {
         let counter = bytes.get(list * layout.counter_bytes..)?;
-        let count = match layout.counter_bytes {
+        Some(match layout.counter_bytes {
             1 => u64::from(*counter.first()?),
             _ => u64::from(u16::from_le_bytes(*counter.first_chunk()?)),
+        })
+    };
+    // Of a list that counts its room, an empty list tells how much there is in all.
+    let room = (0..CACHE_LISTS).map(counter).max().flatten()?;
+    let mut kept = Vec::new();
+    for list in 0..layout.cache_lists {
+        let count = match layout.counts_room {
+            // A list of long blocks has room only if a setting says so, and then its lengths are not told apart.
+            true if list >= CACHE_LISTS => 0,
+            true => room - counter(list)?,
+            false => counter(list)?,
         };
         let head = u64::from_le_bytes(*bytes.get(heads + 8 * list..)?.first_chunk()?);
-        if head == 0 && count == 0 {
+        if count == 0 && (head == 0 || list >= CACHE_LISTS) {
             continue;
         }
         // The process may be between the two stores, so one entry may be missing or too many.
@@ -383,5 +393,25 @@ mod tests {
             assert_eq!(read(&[wrong]), None, "{wrong:?}");
         }
         assert_eq!(cache(&layout, &[0; 100], |_| true), None);
+    }
+
+    #[test]
+    fn since_2_42_a_cache_counts_its_room() {
+        let version = Version {
+            major: 2,
+            minor: 42,
+        };
+        let layout = Layout::of(version).unwrap();
+        let mut bytes = vec![0; layout.cache_record()];
+        for list in 0..64_usize {
+            let room: u16 = if list == 3 { 2 } else { 7 };
+            bytes[2 * list..2 * list + 2].copy_from_slice(&room.to_le_bytes());
+        }
+        bytes[152 + 8 * 3..160 + 8 * 3].copy_from_slice(&0x2000_u64.to_le_bytes());
+        let kept = cache(&layout, &bytes, |address| address < 1 << 20).unwrap();
+        let kept: Vec<_> = kept.iter().map(|kept| (kept.count, kept.bytes)).collect();
+        assert_eq!(kept, [(5, 400)]);
+        bytes[152..160].copy_from_slice(&(1_u64 << 30).to_le_bytes());
+        assert_eq!(cache(&layout, &bytes, |address| address < 1 << 20), None);
     }
 }

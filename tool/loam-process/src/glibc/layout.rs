@@ -1,9 +1,11 @@
 //! The glibc version of a process, and the places of its records.
 //!
 //! The offsets are those of glibc's malloc/malloc.c and malloc/arena.c on 64-bit little-endian machines. They are
-//! the same from 2.28 to 2.41, with four exceptions: the width of a cache's counters, the mark of its blocks, whether
-//! list pointers are mangled, and the length of `heap_info`, which follows from the arena's own address. A walk checks every header
-//! that it meets, so a version that keeps its records elsewhere is refused and not misread.
+//! the same from 2.28 to 2.43, with these exceptions: the width of a cache's counters, the mark of its blocks, whether
+//! list pointers are mangled, and the length of `heap_info`, which follows from the arena's own address. Since 2.42 a
+//! cache has 76 lists, and counts the free places of each. The newest sources have no fast bins: their arena's record is
+//! shorter, and which of the two it is follows from its own lists. A walk checks every header that it meets, so a version
+//! that keeps its records elsewhere is refused and not misread.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,22 +16,49 @@ use crate::process::Pid;
 
 /// `struct malloc_state`, by offset in bytes.
 pub mod arena {
-    /// The first of ten lists of small freed chunks.
+    /// The first of ten lists of small freed chunks, if there are such lists.
     pub const FAST_BINS: usize = 16;
     /// The number of these lists.
     pub const FAST_BIN_COUNT: usize = 10;
-    /// The chunk at the arena's end.
-    pub const TOP: usize = 96;
-    /// The first of 127 pairs of list ends.
-    pub const BINS: usize = 112;
-    /// The number of pairs.
+    /// The number of pairs of list ends.
     pub const BIN_COUNT: usize = 127;
-    /// The next arena in the ring of all.
-    pub const NEXT: usize = 2160;
-    /// Bytes that the arena took from the system.
-    pub const SYSTEM_BYTES: usize = 2184;
-    /// The length of the whole record.
-    pub const LENGTH: usize = 2200;
+
+    /// Where the fields are that have moved.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Record {
+        /// The number of fast bins.
+        pub fast_bins: usize,
+        /// The chunk at the arena's end.
+        pub top: usize,
+        /// The first pair of list ends.
+        pub bins: usize,
+        /// The next arena in the ring of all.
+        pub next: usize,
+        /// Bytes that the arena took from the system.
+        pub system_bytes: usize,
+        /// The length of the whole record.
+        pub length: usize,
+    }
+
+    /// With fast bins, and without.
+    pub const RECORDS: [Record; 2] = [
+        Record {
+            fast_bins: FAST_BIN_COUNT,
+            top: 96,
+            bins: 112,
+            next: 2160,
+            system_bytes: 2184,
+            length: 2200,
+        },
+        Record {
+            fast_bins: 0,
+            top: 8,
+            bins: 24,
+            next: 2072,
+            system_bytes: 2096,
+            length: 2112,
+        },
+    ];
 }
 
 /// `struct heap_info`, by offset in bytes.
@@ -84,7 +113,7 @@ pub const OLDEST: Version = Version {
 /// See [`OLDEST`].
 pub const NEWEST: Version = Version {
     major: 2,
-    minor: 41,
+    minor: 43,
 };
 
 /// The differences between versions.
@@ -94,6 +123,10 @@ pub struct Layout {
     pub version: Version,
     /// Bytes of each of a thread cache's counters.
     pub counter_bytes: usize,
+    /// Lists of a thread's cache.
+    pub cache_lists: usize,
+    /// Whether the counters of a cache say how many blocks may still be added.
+    pub counts_room: bool,
     /// Whether list pointers are mixed with their own address.
     pub is_mangled: bool,
     /// The second word of a block in a thread's cache.
@@ -111,8 +144,10 @@ pub enum CacheMark {
     Random,
 }
 
-/// Lists of a thread's cache, one for each multiple of 16 bytes from 32 to 1,040.
+/// Lists of a thread's cache for one size each, the multiples of 16 bytes from 32 to 1,040. Since 2.42 others follow, for
+/// a doubling each; they are in use only if a setting says so.
 pub const CACHE_LISTS: usize = 64;
+const LONG_CACHE_LISTS: usize = 12;
 
 impl Layout {
     /// The layout of a version, if it is known.
@@ -120,6 +155,11 @@ impl Layout {
         (OLDEST..=NEWEST).contains(&version).then_some(Layout {
             version,
             counter_bytes: if version.minor < 30 { 1 } else { 2 },
+            cache_lists: match version.minor {
+                ..42 => CACHE_LISTS,
+                42.. => CACHE_LISTS + LONG_CACHE_LISTS,
+            },
+            counts_room: version.minor >= 42,
             is_mangled: version.minor >= 32,
             cache_mark: match version.minor {
                 ..32 => CacheMark::None,
@@ -131,13 +171,12 @@ impl Layout {
 
     /// The length of a thread's cache record as a chunk.
     pub fn cache_chunk(&self) -> u64 {
-        let record = CACHE_LISTS * (self.counter_bytes + 8);
-        (record as u64 + 8).next_multiple_of(ALIGNMENT)
+        (self.cache_record() as u64 + 8).next_multiple_of(ALIGNMENT)
     }
 
     /// Bytes of a cache's counters and list heads.
     pub fn cache_record(&self) -> usize {
-        CACHE_LISTS * (self.counter_bytes + 8)
+        self.cache_lists * (self.counter_bytes + 8)
     }
 
     /// The address to which the list pointer at `place` leads.
@@ -281,6 +320,7 @@ mod tests {
         assert_eq!(chunk(28), Some(0x250));
         assert_eq!(chunk(30), Some(0x290));
         assert_eq!(chunk(41), Some(0x290));
-        assert_eq!((chunk(27), chunk(42)), (None, None));
+        assert_eq!((chunk(42), chunk(43)), (Some(0x300), Some(0x300)));
+        assert_eq!((chunk(27), chunk(44)), (None, None));
     }
 }

@@ -32,6 +32,7 @@ use thiserror::Error;
 use crate::mappings::{self, Mapping};
 use crate::process::{Pid, ProcessError};
 use loam_format::memory::Memory;
+use loam_format::units::bytes;
 
 use crate::remote::ProcessMemory;
 use caches::{FastChunks, Records};
@@ -98,6 +99,8 @@ pub struct ArenaFigures {
     pub whole_pages: u64,
     /// Resident bytes of these pages: `malloc_trim` gives them back.
     pub trimmable: u64,
+    /// Those of them that other processes have too: to give them back frees nothing.
+    pub trimmable_common: u64,
     /// The number of holes with such pages: each costs a system call.
     pub trimmable_holes: u64,
     /// Holes as a trim joins them: neighbours, with the chunks of fast bins among them, are one hole.
@@ -106,8 +109,12 @@ pub struct ArenaFigures {
     pub top: u64,
     /// Its resident bytes.
     pub top_resident: u64,
+    /// Those of them that other processes have too.
+    pub top_common: u64,
     /// Resident bytes of its stretches.
     pub resident: u64,
+    /// Those of them that other processes have too.
+    pub common: u64,
     /// Pages within long blocks that are not resident: never touched, or swapped out. In bytes.
     pub untouched: u64,
     /// The longest hole, fast bins' chunks joined; zero without any.
@@ -141,6 +148,8 @@ pub struct GlibcHeap {
     pub mapped: Mapped,
     /// Threads' caches that keep something.
     pub caches: u64,
+    /// Bytes that the heap has by its own counts and that were not found or could not be followed.
+    pub unseen: u64,
     /// What was left out and why, in words.
     pub problems: Vec<String>,
     /// How long the look took.
@@ -250,7 +259,9 @@ fn read_from(
              that such a cache keeps count as live"
         ));
     }
+    let mut unseen = 0;
     for (arena, figures) in arenas.iter().zip(&figures) {
+        unseen += figures.unread;
         let name = if arena.is_main {
             "the main arena".to_owned()
         } else {
@@ -258,14 +269,16 @@ fn read_from(
         };
         if figures.unread > 0 {
             problems.push(format!(
-                "{} bytes of {name} could not be followed",
-                figures.unread
+                "{} of {name} could not be followed",
+                bytes(figures.unread as f64)
             ));
         }
         let elsewhere = arena.system_bytes.saturating_sub(figures.size);
         if arena.is_main && elsewhere > 1 << 20 {
+            unseen += elsewhere;
             problems.push(format!(
-                "{elsewhere} bytes of {name} lie outside of [heap] and were not found"
+                "{} of {name} lie outside of [heap] and were not found",
+                bytes(elsewhere as f64)
             ));
         }
     }
@@ -281,6 +294,7 @@ fn read_from(
         mapped,
         arenas: figures,
         caches,
+        unseen,
         problems,
         took: begun.elapsed(),
     })
@@ -307,6 +321,7 @@ fn walk_arena(
         figures.size += end - start;
         residency.look_at(*start, *end);
         figures.resident += residency.resident(*start, *end);
+        figures.common += residency.common(*start, *end);
         let stretch = Stretch {
             start: *start,
             end: *end,
@@ -343,8 +358,9 @@ fn walk_arena(
                 }
                 State::Top => {
                     figures.top += chunk.size;
-                    figures.top_resident +=
-                        residency.resident(chunk.address, chunk.address + chunk.size);
+                    let end = chunk.address + chunk.size;
+                    figures.top_resident += residency.resident(chunk.address, end);
+                    figures.top_common += residency.common(chunk.address, end);
                 }
             }
             trim.add(&chunk, is_fast, residency, &mut figures);
@@ -398,6 +414,7 @@ impl Trim {
             figures.whole_pages += behind - first;
             let resident = residency.resident(first, behind);
             figures.trimmable += resident;
+            figures.trimmable_common += residency.common(first, behind);
             figures.trimmable_holes += u64::from(resident > 0);
         }
     }

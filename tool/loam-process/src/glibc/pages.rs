@@ -12,6 +12,8 @@ pub struct Residency {
     start: u64,
     /// For each page, the number of resident pages before it; one longer than the pages.
     before: Vec<u32>,
+    /// The same for pages that other processes have too. Empty: there are none.
+    common_before: Vec<u32>,
     /// For each page, whether it holds something: in memory or swapped out.
     holds: Vec<bool>,
 }
@@ -23,6 +25,7 @@ impl Residency {
             map: Pagemap::open(pid).ok(),
             start: 0,
             before: Vec::new(),
+            common_before: Vec::new(),
             holds: Vec::new(),
         }
     }
@@ -34,6 +37,7 @@ impl Residency {
             map: None,
             start: first * PAGE,
             before: vec![0],
+            common_before: Vec::new(),
             holds: Vec::new(),
         };
         pages.for_each(|is_resident| residency.add(is_resident, is_resident));
@@ -46,23 +50,65 @@ impl Residency {
         self.holds.push(holds);
     }
 
+    fn add_common(&mut self, is_common: bool) {
+        let sum = self.common_before.last().copied();
+        if let Some(sum) = sum {
+            self.common_before.push(sum + u32::from(is_common));
+        } else if is_common {
+            // Most processes share none. The pages until here did not.
+            self.common_before.resize(self.before.len(), 0);
+            self.common_before.push(1);
+        }
+    }
+
     /// Reads which pages of a stretch are resident.
     pub fn look_at(&mut self, start: u64, end: u64) {
         self.start = start & !(PAGE - 1);
         let count = (end.next_multiple_of(PAGE) - self.start) / PAGE;
         self.before.clear();
+        self.common_before.clear();
         self.before.push(0);
         self.holds.clear();
         if let Some(map) = self.map.take() {
             // Pages that were not told count below.
             let _ = map.find(self.start / PAGE, count, |page| {
-                self.add(page == Whereabouts::Resident, page != Whereabouts::Nowhere);
+                let is_common = page == Whereabouts::Common;
+                self.add_common(is_common);
+                let is_resident = is_common || page == Whereabouts::Resident;
+                self.add(is_resident, page != Whereabouts::Nowhere);
             });
             self.map = Some(map);
         }
         while (self.holds.len() as u64) < count {
             self.add(true, true);
         }
+    }
+
+    /// The addresses of the pages between two addresses that hold something. Address space without memory costs
+    /// nothing; a kernel that can not leave it out is asked only for so much of it.
+    pub fn pages_that_hold(&self, start: u64, end: u64) -> Vec<u64> {
+        const MOST_UNSCANNED: u64 = 1 << 30;
+        let mut found = Vec::new();
+        let Some(map) = &self.map else {
+            return (start..end.min(start + MOST_UNSCANNED))
+                .step_by(PAGE as usize)
+                .collect();
+        };
+        let is_scanned = map.runs(start, end, |start, end| {
+            found.extend((start..end).step_by(PAGE as usize));
+        });
+        if !is_scanned {
+            found.clear();
+            let end = end.min(start + MOST_UNSCANNED);
+            let mut page = start;
+            let _ = map.find(start / PAGE, (end - start) / PAGE, |whereabouts| {
+                if whereabouts != Whereabouts::Nowhere {
+                    found.push(page);
+                }
+                page += PAGE;
+            });
+        }
+        found
     }
 
     /// Whether the page at an address holds something, as far as is known.
@@ -82,10 +128,21 @@ impl Residency {
 
     /// Resident bytes between two addresses of that stretch, by whole pages.
     pub fn resident(&self, start: u64, end: u64) -> u64 {
-        let last = self.before.len() - 1;
+        self.between(&self.before, start, end)
+    }
+
+    /// Those of them that other processes have too.
+    pub fn common(&self, start: u64, end: u64) -> u64 {
+        self.between(&self.common_before, start, end)
+    }
+
+    fn between(&self, sums: &[u32], start: u64, end: u64) -> u64 {
+        let Some(last) = sums.len().checked_sub(1) else {
+            return 0;
+        };
         let place =
             |address: u64| (address.saturating_sub(self.start) / PAGE).min(last as u64) as usize;
-        let pages = self.before[place(end.next_multiple_of(PAGE))] - self.before[place(start)];
+        let pages = sums[place(end.next_multiple_of(PAGE))] - sums[place(start)];
         u64::from(pages) * PAGE
     }
 }
