@@ -107,8 +107,9 @@ impl Threads {
             .map(|(mapping, _)| mapping.size())
             .collect();
         let is_shaped = |mapping: &Mapping| {
-            let rest = self.usual.saturating_sub(mapping.size());
-            known.contains(&mapping.size()) || rest > 0 && rest <= LONGEST_GUARD
+            // The guard is a part of the length, or comes on top of it.
+            let rest = self.usual.checked_sub(mapping.size());
+            known.contains(&mapping.size()) || rest.is_some_and(|rest| rest <= LONGEST_GUARD)
         };
         let shaped = guarded.iter().filter(|(mapping, _)| is_shaped(mapping));
         let (mut with, mut without) = (0, 0);
@@ -209,9 +210,13 @@ mod tests {
             mappings.push(mapping(start + PAGE, start + 8 * MIB, false));
             start += 8 * MIB;
         }
+        // Another version's guard comes on top of the length.
+        mappings.push(mapping(start, start + PAGE, true));
+        mappings.push(mapping(start + PAGE, start + PAGE + 8 * MIB, false));
+        start += PAGE + 8 * MIB;
         // One thread beside the main one.
         let found = stacks(&mappings, 2, &[0x1_0000_0000 + 8 * MIB - 4096]);
-        assert_eq!((found.ranges.len(), found.without_thread), (10, 9));
+        assert_eq!((found.ranges.len(), found.without_thread), (11, 10));
         // Memory of any other length behind a guard is no stack.
         let other = [
             mapping(start, start + PAGE, true),

@@ -100,8 +100,8 @@ fn chain(
 /// Shorter blocks are not looked for within a mapping: by default the shortest that malloc maps has this length, and a
 /// program's own bytes look like a header the more often, the shorter the block would be.
 const SHORTEST_WITHIN: u64 = 128 << 10;
-/// So many pages of one mapping are looked at. Chosen: a second.
-const MOST_PAGES: usize = 4 << 20;
+/// So many pages of one mapping are looked at: a GiB. Chosen: an eighth of the calls of a look, if each takes one.
+const MOST_PAGES: usize = 1 << 18;
 
 /// Adds the mapped blocks that begin at a page of a mapping from `start` on, and returns where the search ended.
 fn within(
