@@ -347,8 +347,10 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
                 in_spans.spans as u64,
             ),
             between,
+            // Runs that wait in shards are not looked at one by one: they count as the heap does on the average.
             common: view
                 .free_and_common
+                .max(share_of(kept, part.common, part.resident))
                 .min(kept)
                 .saturating_add(common_between),
         },
