@@ -86,8 +86,7 @@ ALLOWED_IMPORTS = {
 # no function may be here that normally allocates, or that is a point of cancellation.
 RECORDER_IMPORTS = {
     *["environ", "__environ", "__errno_location", "getenv", "getppid", "syscall", "abort"],
-    *["memcpy", "memset", "strchr", "strrchr", "strlen", "strnlen", "sysconf", "clock_gettime", "getrlimit", "getrlimit64", "sigaltstack"],
-    *["mmap", "mmap64", "munmap", "madvise", "mincore"],
+    *["memcpy", "memset", "strchr", "strrchr", "strlen", "strnlen", "sysconf", "strcmp", "strstr", "getauxval", "getrlimit", "getrlimit64", "sigaltstack"],
     # At the start of a process or a thread, outside of the writing of events.
     *["dlsym", "dlopen", "dladdr", "dlerror", "dl_iterate_phdr", "__register_atfork", "pthread_atfork", "pthread_key_create",
       "pthread_setspecific"],
@@ -96,7 +95,7 @@ RECORDER_IMPORTS = {
 }
 RECORDER_EXPORTS = re.compile(
     r"^(loam_recorder|malloc|calloc|realloc|reallocarray|free|cfree|free_sized|free_aligned_sized|posix_memalign|memalign|aligned_alloc|"
-    r"valloc|pvalloc|malloc_trim|mmap|mmap64|munmap|mremap|loam_record_mark|_Zn[wa]\w+|_Zd[la]\w+)$")
+    r"valloc|pvalloc|malloc_trim|mmap|mmap64|munmap|mremap|prctl|loam_record_mark|_Zn[wa]\w+|_Zd[la]\w+)$")
 
 
 class Findings:

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include "touched.h"
+
 // The most units of an event: time (2), size, pages, the event, one for events that were dropped
 // before it, and three before a stack.
 enum { kMostUnits = 9, kSlack = 2 * kMostUnits * kUnitBytes };
@@ -51,6 +53,10 @@ static bool wait_for_room(const Ring* ring, uint64_t need) {
     if (generation == 0 || atomic_load_explicit(recording, memory_order_relaxed) != generation)
       return false;
     if (is_over()) return false;
+    if (session_is_told(kIsLeft)) {
+      session_off("`loam record` does not see this process", 0);
+      return false;
+    }
     if (session_is_abandoned()) {
       session_off_abandoned();
       return false;
@@ -129,7 +135,8 @@ static void put_all(Thread* thread, Ring* ring, const Units* units, const Regist
   if (is_own) thread->stamp = stamp << 32;
   // Computed before the time record takes its units. find_room() promised room for a stack and all
   // other units, and a stack must not be lost because of the two units of the time record.
-  const uint64_t stack_bytes = registers != NULL && room(ring) > kStackBytes ? kStackBytes : 0;
+  const bool has_room = registers != NULL && room(ring) > kStackBytes;
+  const uint64_t stack_bytes = has_room && !calls_are_filtered() ? kStackBytes : 0;
   if (ring->position >= ring->limit || (uint32_t)(stamp >> 32) != ring->high) {
     thread_write_time(thread, ring, stamp);
     const uint64_t bytes = room(ring);

@@ -36,10 +36,23 @@ uint64_t kernel_monotonic(void);
 uint64_t kernel_realtime(void);
 uint32_t kernel_process(void);
 uint32_t kernel_thread(void);
-bool kernel_has_process(uint32_t process);
-// The start of a process, in ticks since the machine's start; 0 if it is not known, or the process
-// has ended.
-uint64_t kernel_start_of(uint32_t process);
+// MAP_FAILED: errno has the reason. The program may have replaced the C library's functions.
+void* kernel_map(size_t bytes, int protection, int flags, int file, uint64_t offset);
+// Puts empty private pages in the place of others.
+void kernel_map_over(void* address, size_t bytes);
+void kernel_unmap(void* address, size_t bytes);
+// Returns 0 or an error number.
+int kernel_advise(void* address, size_t bytes, int advice);
+// Makes the file so long, without memory for its new part.
+bool kernel_extend(int file, uint64_t bytes);
+// Whether a process that lives holds the lock on that file.
+bool kernel_is_held(const char* path);
+// The start of this process, in ticks since the machine's start; 0 if it is not known.
+uint64_t kernel_own_start(void);
+// The inode of one of this process's namespaces; 0: unknown.
+uint64_t kernel_space(const char* path);
+// Whether a filter restricts this process's system calls.
+bool kernel_is_filtered(void);
 // The path of this process's program, ended by 0.
 void kernel_own_program(char* out, size_t size);
 bool kernel_has_file(const char* path);

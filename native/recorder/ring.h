@@ -37,7 +37,7 @@
 #define LOAM_RING_MAGIC UINT64_C(0x31474e49524d4c00)  // "\0LMRING1"
 
 enum {
-  kRingVersion = 4,
+  kRingVersion = 5,
   kSlots = 65536,
   kControlBytes = 4096,
   kSlotBytes = 128,
@@ -48,6 +48,10 @@ enum {
   // its passes.
   kLargeRing = 1024 * 1024,
   kLargeRings = 256,
+  // The first rings of a process: they are mapped at its start, and get their memory by madvise()
+  // when they are needed. A filter of system calls that the program sets later may know no
+  // openat().
+  kWindowBytes = 32 * 1024 * 1024,
   // The copied bytes of a stack, from the stack pointer on: some hundred frames. A small ring holds
   // one stack.
   kStackBytes = 32 * 1024,
@@ -60,12 +64,18 @@ enum { kBeganByExec = 1, kBeganByFork = 2, kBeganByAttach = 3 };
 // The known facts about its end.
 enum { kRunning = 0, kEndedNormally = 1, kSwitchedOff = 2 };
 
+// What the drainer knows of a process that the process itself does not: bits of Control's `told`.
+enum {
+  kIsLeft = 1,      // the file is not drained any more: the process goes on unrecorded
+  kIsFiltered = 2,  // a filter restricts its system calls
+};
+
 // The drainer's page, DIR/session.
 typedef struct Session {
   uint64_t magic;
   uint32_t version;
-  uint32_t drainer;            // its process
-  uint64_t drainer_start;      // its start, in ticks since the machine's start, from /proc/PID/stat
+  uint32_t drainer;        // its process, for messages. It lives while it holds a lock on the page
+  uint64_t drainer_start;  // its start, in ticks since the machine's start, from /proc/PID/stat
   _Atomic uint64_t heartbeat;  // CLOCK_MONOTONIC, ns; written between passes, every 5 to 15 ms
   _Atomic uint32_t is_over;    // the recording has ended, so no process begins to record
   uint32_t drops_when_full;    // 0: wait for the drainer
@@ -96,7 +106,10 @@ typedef struct Control {
   char parent_file[32];   // its file in DIR
   char why[256];          // the reason if it was switched off
   char program[512];      // its file
-  char allocator[504];    // the file that contains the real malloc
+  char allocator[484];    // the file that contains the real malloc
+  _Atomic uint32_t told;  // by the drainer
+  uint64_t space;         // the inode of its PID namespace; 0: unknown
+  uint64_t time_space;    // that of its time namespace
   // A cache line of its own, since every event reads it.
   _Atomic uint64_t lease;  // on shared stamps (lease.h)
 } Control;

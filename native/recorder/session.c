@@ -38,11 +38,23 @@ static char own_file[576];
 static char maps_file[592];
 static char parent_file[32];
 static uint32_t own_process;
+// Of its file, from the start on: the table, and the first rings where there is address space.
+static size_t mapped_bytes;
 
 // If the drainer is silent for longer, the system is asked whether it still exists.
 static const uint64_t kSilence = 2000000000u;
 
 enum { kTableBytes = kControlBytes + kSlots * kSlotBytes };
+
+static void name_page(char* path, const char* end) {
+  text_copy(text_copy(path, end, folder), end, "/" LOAM_SESSION_FILE);
+}
+
+static bool is_drained(void) {
+  char path[sizeof folder + 16];
+  name_page(path, path + sizeof path);
+  return kernel_is_held(path);
+}
 
 static void off_silently(void) { atomic_store(&state, kOff); }
 
@@ -88,7 +100,7 @@ void session_off_abandoned(void) {
   if (atomic_exchange(&state, kOff) == kOff) return;
   atomic_store(recording, 0);
   char path[sizeof folder + 16];
-  text_copy(text_copy(path, path + sizeof path, folder), path + sizeof path, "/" LOAM_SESSION_FILE);
+  name_page(path, path + sizeof path);
   kernel_unlink(own_file);
   kernel_unlink(maps_file);
   kernel_unlink(path);
@@ -96,13 +108,20 @@ void session_off_abandoned(void) {
   say_off("`loam record` has gone away", 0);
 }
 
+// In another time namespace the difference is any number, and the lock is looked at more often.
 bool session_is_abandoned(void) {
   if (kernel_monotonic() - atomic_load_explicit(&session->heartbeat, memory_order_relaxed) <
       kSilence)
     return false;
-  if (!kernel_has_file(own_file)) return true;
-  return !kernel_has_process(session->drainer) ||
-         kernel_start_of(session->drainer) != session->drainer_start;
+  return !kernel_has_file(own_file) || !is_drained();
+}
+
+bool session_is_told(uint32_t what) {
+  return (atomic_load_explicit(&control->told, memory_order_relaxed) & what) != 0;
+}
+
+char* session_window(uint64_t offset, uint64_t bytes) {
+  return offset + bytes <= mapped_bytes ? (char*)control + offset : NULL;
 }
 
 int session_open_file(void) { return kernel_open(own_file, O_RDWR); }
@@ -126,12 +145,12 @@ static bool find_session(const char* named) {
     return session_off("the path in LOAM_RECORD is too long", 0), false;
   text_copy(folder, folder + sizeof folder, named);
   char path[sizeof folder + 16];
-  text_copy(text_copy(path, path + sizeof path, folder), path + sizeof path, "/" LOAM_SESSION_FILE);
-  const int file = kernel_open(path, O_RDONLY);
+  name_page(path, path + sizeof path);
+  const int file = kernel_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   // The recording is over, and a program that was part of it started this one later.
   if (file == -ENOENT || file == -ENOTDIR) return false;
   if (file < 0) return session_off(path, -file), false;
-  void* page = mmap(NULL, kControlBytes, PROT_READ, MAP_SHARED, file, 0);
+  void* page = kernel_map(kControlBytes, PROT_READ, MAP_SHARED, file, 0);
   kernel_close(file);
   if (page == MAP_FAILED) return session_off(path, errno), false;
   const Session* found = page;
@@ -161,7 +180,9 @@ static void fill_control(uint32_t how) {
   const bool is_fork = how == kBeganByFork;
   control->version = kRingVersion;
   control->pid = own_process;
-  control->start = kernel_start_of(own_process);
+  control->start = kernel_own_start();
+  control->space = kernel_space("/proc/self/ns/pid");
+  control->time_space = kernel_space("/proc/self/ns/time");
   control->ticks_per_second = stamp_rate();
   control->monotonic = kernel_monotonic();
   control->stamp = stamp_now();
@@ -182,20 +203,26 @@ static bool open_rings(uint32_t how) {
   const int file = create_file();
   if (file < 0) return session_off(own_file, -file), false;
   const int error = kernel_reserve(file, 0, kControlBytes + kControlBytes);
+  const int access = PROT_READ | PROT_WRITE;
   void* table = MAP_FAILED;
-  if (error == 0) table = mmap(NULL, kTableBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  mapped_bytes = kTableBytes + kWindowBytes;
+  if (error == 0 && kernel_extend(file, mapped_bytes))
+    table = kernel_map(mapped_bytes, access, MAP_SHARED, file, 0);
+  if (error == 0 && table == MAP_FAILED) {
+    mapped_bytes = kTableBytes;
+    table = kernel_map(mapped_bytes, access, MAP_SHARED, file, 0);
+  }
   const int map_error = errno;
   kernel_close(file);
   if (table == MAP_FAILED) {
     kernel_unlink(own_file);
     return session_off(own_file, error != 0 ? error : map_error), false;
   }
-  madvise(table, kTableBytes, MADV_DONTFORK);
+  kernel_advise(table, mapped_bytes, MADV_DONTFORK);
   if (recording == &never) {
-    void* word =
-        mmap(NULL, kControlBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* word = kernel_map(kControlBytes, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (word == MAP_FAILED) return session_off("no page for a word", errno), false;
-    madvise(word, kControlBytes, MADV_WIPEONFORK);
+    kernel_advise(word, kControlBytes, MADV_WIPEONFORK);
     recording = word;
   }
   control = table;
@@ -211,7 +238,7 @@ static bool begin(const char* where, uint32_t how) {
   const bool is_fork = how == kBeganByFork;
   if (!find_session(where)) return false;
   if (atomic_load(&session->is_over) != 0) return false;
-  if (!kernel_has_process(session->drainer)) return false;
+  if (!is_drained()) return false;
   own_process = kernel_process();
   if (is_fork) {
     const char* name = strrchr(own_file, '/');
@@ -272,9 +299,9 @@ void session_forget(void) {
   if (own_process == kernel_process()) {
     if (control != NULL) {
       slots_unmap();
-      munmap(control, kTableBytes);
+      kernel_unmap(control, mapped_bytes);
     }
-    if (session != NULL) munmap((void*)(uintptr_t)session, kControlBytes);
+    if (session != NULL) kernel_unmap((void*)(uintptr_t)session, kControlBytes);
   }
   control = NULL;
   slots = NULL;

@@ -36,6 +36,10 @@ void session_off_over(void);
 void session_off_abandoned(void);
 // Whether the drainer is gone. It asks the system only after a while without a heartbeat.
 bool session_is_abandoned(void);
+// What the drainer has told this process: kIsLeft or kIsFiltered.
+bool session_is_told(uint32_t what);
+// The address of this part of the file; null if it was not mapped at the start.
+char* session_window(uint64_t offset, uint64_t bytes);
 // Appends this process's mappings to the text file beside its file.
 void session_write_maps(void);
 // Opens this process's file; returns the negated error number on failure.

@@ -13,6 +13,12 @@ static _Atomic(char*) bases[kSlots];
 static _Atomic uint32_t bases_used;
 static _Atomic uint32_t next_look;
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static void show(uint32_t index, uint64_t bytes, uint64_t offset, char* base);
+
 bool slots_may_have_large(void) {
   return atomic_load_explicit(&control->large_made, memory_order_relaxed) < kLargeRings;
 }
@@ -26,8 +32,9 @@ void slots_unmap(void) {
   const uint32_t used = atomic_load(&bases_used);
   for (uint32_t i = 0; i < used; ++i) {
     char* const base = atomic_load_explicit(&bases[i], memory_order_relaxed);
-    if (base != NULL)
-      munmap(base, atomic_load_explicit(&slots[i].ring_bytes, memory_order_relaxed));
+    const uint64_t offset = atomic_load_explicit(&slots[i].ring_offset, memory_order_relaxed);
+    const uint64_t bytes = atomic_load_explicit(&slots[i].ring_bytes, memory_order_relaxed);
+    if (base != NULL && session_window(offset, bytes) == NULL) kernel_unmap(base, bytes);
   }
   slots_forget();
 }
@@ -72,22 +79,43 @@ static bool take_released(bool is_large, Ring* ring) {
   return false;
 }
 
+// Memory for a part of the file that is mapped, without a call that a filter may not know. A full
+// file system is an error, and not a signal.
+static int populate(void* address, uint64_t bytes) {
+  const int error = kernel_advise(address, bytes, MADV_POPULATE_WRITE);
+  return error == EFAULT ? ENOSPC : error;
+}
+
 static int make(uint32_t index, uint64_t bytes) {
   const uint64_t offset = atomic_fetch_add(&control->file_end, bytes);
   const uint64_t slot_page =
       (kControlBytes + (uint64_t)index * kSlotBytes) & ~(uint64_t)(kControlBytes - 1);
+  char* const window = session_window(offset, bytes);
+  if (window != NULL) {
+    int error = populate((char*)control + slot_page, kControlBytes);
+    if (error == 0) error = populate(window, bytes);
+    if (error == 0) return show(index, bytes, offset, window), 0;
+    // Before Linux 5.14 memory comes by fallocate().
+    if (error != EINVAL) return error;
+  }
   const int file = session_open_file();
   if (file < 0) return -file;
   int error = kernel_reserve(file, slot_page, kControlBytes);
   if (error == 0) error = kernel_reserve(file, offset, bytes);
   char* base = MAP_FAILED;
   if (error == 0) {
-    base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset);
+    base = window;
+    if (window == NULL) base = kernel_map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, offset);
     if (base == MAP_FAILED) error = errno;
   }
   kernel_close(file);
   if (error != 0) return error;
-  madvise(base, bytes, MADV_DONTFORK);
+  kernel_advise(base, bytes, MADV_DONTFORK);
+  show(index, bytes, offset, base);
+  return 0;
+}
+
+static void show(uint32_t index, uint64_t bytes, uint64_t offset, char* base) {
   Slot* slot = &slots[index];
   slot->is_large = bytes == kLargeRing;
   atomic_store_explicit(&slot->ring_bytes, bytes, memory_order_relaxed);
@@ -95,7 +123,6 @@ static int make(uint32_t index, uint64_t bytes) {
   atomic_store_explicit(&slot->ring_offset, offset, memory_order_release);
   atomic_store_explicit(&slot->state, kSlotLive, memory_order_release);
   atomic_store_explicit(&bases[index], base, memory_order_release);
-  return 0;
 }
 
 bool slots_claim(bool is_large, Ring* ring, int* error) {

@@ -4,6 +4,7 @@
 
 #include "registers.h"
 #include "session.h"
+#include "touched.h"
 
 // The generation whose mappings were written to the file.
 static _Atomic uint32_t mapped;
@@ -72,7 +73,8 @@ void stack_write(uint64_t word0, uint64_t size) {
     return;
   }
   const uint32_t generation = atomic_load_explicit(recording, memory_order_relaxed);
-  if (atomic_exchange_explicit(&mapped, generation, memory_order_relaxed) != generation)
+  if (!calls_are_filtered() &&
+      atomic_exchange_explicit(&mapped, generation, memory_order_relaxed) != generation)
     session_write_maps();
   const Registers registers = registers_now();
   event_write_with_stack(word0, size, &registers);
@@ -83,6 +85,7 @@ void stack_write(uint64_t word0, uint64_t size) {
 
 void stack_end(void) {
   const uint32_t generation = atomic_load_explicit(recording, memory_order_relaxed);
-  if (generation != 0 && atomic_load_explicit(&mapped, memory_order_relaxed) == generation)
+  if (generation != 0 && !calls_are_filtered() &&
+      atomic_load_explicit(&mapped, memory_order_relaxed) == generation)
     session_write_maps();
 }

@@ -2,14 +2,18 @@
 #include "start.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "event.h"
 #include "real.h"
 #include "session.h"
 #include "stack.h"
 #include "thread.h"
+#include "touched.h"
 
 // The fork gets a number, in the parent's ring and in the child's file. A fork by system call runs
 // no handler, so the drainer learns of it only from the child.
@@ -27,15 +31,26 @@ static void in_child(void) {
   if (thread->writing != 0 && thread->ring.slot != NULL) {
     // A signal handler interrupted the writing of an event, and forked. This child will finish that
     // event, and the parent's ring is not mapped here. Anonymous pages take the event.
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-    mmap(thread->ring.units, thread->ring.mask + 1, PROT_READ | PROT_WRITE, flags, -1, 0);
-    mmap((void*)control, kControlBytes + (size_t)kSlots * kSlotBytes, PROT_READ | PROT_WRITE, flags,
-         -1, 0);
+    kernel_map_over(thread->ring.units, thread->ring.mask + 1);
+    kernel_map_over((void*)control, kControlBytes + (size_t)kSlots * kSlotBytes);
   }
   session_forked(thread->fork);
 }
 
+// A filter of system calls that the program sets from now on. Of one that comes by the newer call
+// seccomp() the drainer tells, some milliseconds later.
+LOAM_EXPORT int prctl(int option, ...) {
+  va_list words;
+  va_start(words, option);
+  unsigned long word[4];
+  for (int i = 0; i < 4; ++i) word[i] = va_arg(words, unsigned long);
+  va_end(words);
+  if (option == PR_SET_SECCOMP) calls_forbid();
+  return (int)syscall(SYS_prctl, option, word[0], word[1], word[2], word[3]);
+}
+
 void start_once(void) {
+  if (kernel_is_filtered()) calls_forbid();
   thread_prepare();
   pthread_atfork(before_fork, in_parent, in_child);
 }

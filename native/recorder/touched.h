@@ -31,6 +31,10 @@ extern LOAM_HIDDEN _Atomic uint64_t touched_filter[kFilterBits / 64];
 LOAM_COLD void touched_add(void* block);
 // Sets the bit without a question.
 void touched_mark(const void* block);
+// The process has a filter of system calls: only the calls of the heap are made from now on. Pages
+// are not counted then, and stacks not copied.
+void calls_forbid(void);
+bool calls_are_filtered(void);
 
 // Call for each block that is handed out. `block` may be null.
 static inline void touched_begins(void* block, size_t size) {

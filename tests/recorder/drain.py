@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import fcntl
 import functools
 import heapq
 import os
@@ -35,7 +36,7 @@ import time
 from pathlib import Path
 
 MAGIC = 0x31474E49524D4C00
-VERSION = 4
+VERSION = 5
 SLOTS, CONTROL, SLOT, UNIT, LEASE = 65536, 4096, 128, 16, 1408
 TIME, ALLOCATE, FREE, FROM, TO, BEGINS, ENDS, FORKS, DROPPED, HIGH, TOUCHED, MAPPED, UNMAPPED, TRIMS = range(1, 15)
 NAMED = {"mapped": MAPPED, "unmapped": UNMAPPED, "trims": TRIMS}
@@ -256,6 +257,8 @@ class Session:
     def __init__(self, folder: Path, drops: bool) -> None:
         self.folder = folder
         self.file = os.open(folder / "session", os.O_RDWR | os.O_CREAT, 0o600)
+        # Whoever drains holds this lock.
+        fcntl.flock(self.file, fcntl.LOCK_EX)
         head = struct.pack("<QIIQQII", MAGIC, VERSION, os.getpid(), start_ticks(os.getpid()), 0, 0, int(drops))
         os.pwrite(self.file, head.ljust(4096, b"\0"), 0)
         self.images: dict[str, Image] = {}
@@ -361,11 +364,6 @@ def main() -> int:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="loam-drain-", dir="/dev/shm"))
     session = Session(folder, options.drop)
-    if options.die_after is not None:
-        # Stands for a drainer that has ended: a process of its own that ends.
-        dead = subprocess.Popen(["sleep", str(options.die_after)])
-        os.pwrite(session.file, struct.pack("<IQ", dead.pid, start_ticks(dead.pid)), 12)
-        os.pwrite(session.file, struct.pack("<IIQ", VERSION, dead.pid, start_ticks(dead.pid)), 8)
     preload = ":".join(filter(None, [str(options.recorder.resolve()), options.behind, os.environ.get("LD_PRELOAD", "")]))
     environment = {**os.environ, "LD_PRELOAD": preload, "LOAM_RECORD": str(folder)}
     limit = [] if not options.no_room else ["prlimit", f"--fsize={options.no_room}"]
@@ -377,8 +375,9 @@ def main() -> int:
                                                               if k not in ("LD_PRELOAD", "LOAM_RECORD")})
         begin = time.monotonic()
         if options.die_after is not None:
+            # As the kernel does when a drainer ends.
             time.sleep(options.die_after)
-            dead.wait()
+            fcntl.flock(session.file, fcntl.LOCK_UN)
         while child.poll() is None or not session.is_all_gone():
             if options.die_after is None:
                 session.step()

@@ -88,7 +88,7 @@ impl Attached {
         };
         let mappings = mappings::read_files(pid)
             .with_context(|| format!("process {pid} can not be recorded"))?;
-        let memory = ProcessMemory(pid);
+        let memory = ProcessMemory::of(pid);
         let directory = match locate::find(pid, &mappings) {
             Ok(Some(directory)) => directory,
             Ok(None) => bail!(

@@ -69,6 +69,8 @@ struct Running {
     events: u64,
     lost: u64,
     is_replaced: bool,
+    /// What the system called the process when it was looked at last.
+    name: String,
 }
 
 /// What is left to tell of a stream that has ended.
@@ -219,12 +221,19 @@ impl Drainer {
             at,
             ..self.describer.process(&image)
         };
+        if !image.is_seen() {
+            self.board.note(format!(
+                "process {} of another PID namespace can not be seen from here: its end is not known",
+                image.pid()
+            ));
+        }
         let finding = self.describer.finding(&image);
         let is_known = finding.is_known();
         if is_known {
             finding.complete(&mut process);
         }
         let stream = self.streams;
+        let program = image.program().to_owned();
         self.streams += 1;
         for other in &mut self.images {
             // It became another program, whose file this is.
@@ -261,6 +270,7 @@ impl Drainer {
             events: 0,
             lost: 0,
             is_replaced: false,
+            name: kernels_name(&program),
         });
     }
 
@@ -423,11 +433,45 @@ impl Drainer {
     fn end_those_gone(&mut self) {
         let mut index = 0;
         while index < self.images.len() {
+            if let Some(reason) = self.becomes_unrecorded(index) {
+                self.board.note(reason.clone());
+                let before = self.images.len();
+                while self.pass(index, true).has_more {}
+                if self.images.len() == before {
+                    self.end(index, Ended::Exec, Some(reason));
+                }
+                continue;
+            }
             match self.how_it_ended(index) {
                 Some(ended) => self.finish(index, ended),
                 None => index += 1,
             }
         }
+    }
+
+    /// Why a process that lives is recorded no more: it has become a program without the recorder. The kernel's name of
+    /// the process changes then.
+    fn becomes_unrecorded(&mut self, index: usize) -> Option<String> {
+        let running = &mut self.images[index];
+        let pid = running.image.pid() as i32;
+        if !running.image.is_seen() {
+            return None;
+        }
+        if !running.image.knows_filter() && has_filter(pid) {
+            running.image.tell_filter();
+        }
+        let stat = Stat::read(pid).ok()?;
+        if stat.started != running.image.start() || stat.is_dead() || stat.name == running.name {
+            return None;
+        }
+        if !self.session.is_left_by(pid, &self.recorder)? {
+            running.name.clone_from(&stat.name);
+            return None;
+        }
+        Some(format!(
+            "process {pid} has become `{}`, which is not recorded: its environment has not the recording's variables",
+            stat.name
+        ))
     }
 
     fn how_it_ended(&self, index: usize) -> Option<Ended> {
@@ -436,6 +480,10 @@ impl Drainer {
             return Some(Ended::Exec);
         }
         let image = &running.image;
+        if !image.is_seen() {
+            // It may live on. When its command is over, nothing tells that it will end.
+            return self.board.is_subject_over().then_some(Ended::Unknown);
+        }
         let stat = Stat::read(image.pid() as i32);
         let is_there = stat.is_ok_and(|stat| stat.started == image.start() && !stat.is_dead());
         if is_there {
@@ -463,7 +511,7 @@ impl Drainer {
     /// Ends an image's stream. The end is told later if the allocator's name or a checksum is not known: other processes'
     /// rings would fill meanwhile.
     fn end(&mut self, index: usize, ended: Ended, reason: Option<String>) {
-        let running = self.images.swap_remove(index);
+        let mut running = self.images.swap_remove(index);
         let unknown = running.image.unknown_units();
         if unknown > 0 {
             self.board.note(format!(
@@ -471,6 +519,7 @@ impl Drainer {
                 running.image.pid()
             ));
         }
+        running.image.leave();
         self.session.remove(&running.path);
         self.board
             .live()
@@ -546,6 +595,21 @@ impl Drainer {
             }
         }
     }
+}
+
+/// What the kernel calls a process that runs this file: 15 bytes.
+fn kernels_name(program: &str) -> String {
+    let name = program.rsplit('/').next().unwrap_or(program).as_bytes();
+    String::from_utf8_lossy(&name[..name.len().min(15)]).into_owned()
+}
+
+/// Whether a filter restricts the system calls of a process, as far as the system tells.
+fn has_filter(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mode = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.is_some_and(|mode| mode.trim() != "0")
 }
 
 fn ended_by(status: std::process::ExitStatus) -> Ended {

@@ -1,6 +1,8 @@
 //! Starting the program: the recorder, the folder for the rings, the environment; and signals for it.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -46,7 +48,13 @@ pub fn rings_folder(beside: &Path) -> Result<TempDir> {
     let shared = Path::new(SHARED_MEMORY);
     sweep(shared, PREFIX);
     let room = rustix::fs::statvfs(shared).map_or(0, |all| all.f_bavail * all.f_frsize);
-    let make = |folder: &Path| tempfile::Builder::new().prefix(PREFIX).tempdir_in(folder);
+    let make = |folder: &Path| {
+        tempfile::Builder::new()
+            .prefix(PREFIX)
+            // Also where the caller's umask lets all users in.
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(folder)
+    };
     if room >= ROOM {
         if let Ok(made) = make(shared) {
             return Ok(made);

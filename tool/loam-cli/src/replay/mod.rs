@@ -7,6 +7,8 @@
 
 pub mod args;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
@@ -68,6 +70,7 @@ pub struct Which {
 pub fn folder() -> Result<TempDir> {
     tempfile::Builder::new()
         .prefix("loam-replay-")
+        .permissions(Permissions::from_mode(0o700))
         .tempdir()
         .context("no temporary folder for the prepared replay")
 }

@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{fence, Ordering};
 
+use rustix::fs::OFlags;
 use thiserror::Error;
 
 use super::batch::Batch;
 use super::clock::Clock;
 use super::layout::{
-    Control, Slot, CONTROL_BYTES, CONTROL_READ, SLOT_BYTES, TAIL_OFFSET, UNIT_BYTES, VERSION,
+    Control, Slot, CONTROL_BYTES, CONTROL_READ, IS_FILTERED, IS_LEFT, SLOT_BYTES, TAIL_OFFSET,
+    TOLD, UNIT_BYTES, VERSION,
 };
 use super::merge::{merge, Beside, Waiting};
+use super::namespaces::{self, Seen};
 use super::unit::{CopiedStack, Decoder, Found, Marked, Own};
 
 /// How much of a ring a pass reads, and how much of it may wait: all of a large ring. With more, 256 rings could
@@ -44,6 +47,16 @@ pub enum ImageError {
         path: String,
         /// Its version.
         found: u32,
+    },
+    /// Its rings are longer than the file's memory.
+    #[error("{path}: its rings have {claimed} bytes, and the file has {bytes}")]
+    Claims {
+        /// The file.
+        path: String,
+        /// What the rings claim.
+        claimed: u64,
+        /// What there is.
+        bytes: u64,
     },
     /// It has an impossible value.
     #[error("{path}: ring {ring} says that {unread} bytes are unread, and it holds {bytes}")]
@@ -108,6 +121,12 @@ pub struct Image {
     path: PathBuf,
     file: File,
     control: Control,
+    /// The process as it is seen from here; none if it is not.
+    seen: Option<Seen>,
+    /// What the process was told.
+    told: u32,
+    /// Bytes of all rings that the last look found.
+    claimed: u64,
     rings: Vec<Ring>,
     forks: BTreeMap<u32, u64>,
     slots: Vec<u8>,
@@ -124,11 +143,17 @@ impl Image {
             path: path.display().to_string(),
             error,
         };
+        // The folder is private, but a recorded process may put anything into it.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
+            .custom_flags(flags.bits() as i32)
             .open(path)
             .map_err(of_io)?;
+        if !file.metadata().map_err(of_io)?.is_file() {
+            return Err(of_io(io::Error::other("it is no file of rings")));
+        }
         let Some(control) = read_control(&file).map_err(of_io)? else {
             return Ok(None);
         };
@@ -141,6 +166,9 @@ impl Image {
         Ok(Some(Image {
             path: path.to_path_buf(),
             file,
+            seen: namespaces::find(control.pid, control.start, control.spaces),
+            told: 0,
+            claimed: 0,
             control,
             rings: Vec::new(),
             forks: BTreeMap::new(),
@@ -152,14 +180,45 @@ impl Image {
         }))
     }
 
-    /// The process.
+    /// The process, by its number here; by its own where it is not visible.
     pub fn pid(&self) -> u32 {
-        self.control.pid
+        self.seen.map_or(self.control.pid, |seen| seen.pid as u32)
     }
 
     /// When the process began, in ticks since the machine's start.
     pub fn start(&self) -> u64 {
-        self.control.start
+        self.seen.map_or(self.control.start, |seen| seen.started)
+    }
+
+    /// Whether the process is visible here. One in a PID namespace that is not below this one is not.
+    pub fn is_seen(&self) -> bool {
+        self.seen.is_some()
+    }
+
+    /// Tells the process that its file is not drained any more, so that it does not wait for that.
+    pub fn leave(&mut self) {
+        self.tell(IS_LEFT);
+    }
+
+    /// Tells the process that a filter restricts its system calls.
+    pub fn tell_filter(&mut self) {
+        self.tell(IS_FILTERED);
+    }
+
+    /// Whether it was told so.
+    pub fn knows_filter(&self) -> bool {
+        self.told & IS_FILTERED != 0
+    }
+
+    fn tell(&mut self, what: u32) {
+        self.told |= what;
+        // A process whose file can not be written is not drained either, and that is an error of its own.
+        let _ = self.file.write_all_at(&self.told.to_le_bytes(), TOLD);
+    }
+
+    fn here(&self, monotonic: u64) -> u64 {
+        let behind = self.seen.map_or(0, |seen| seen.behind);
+        monotonic.saturating_add_signed(behind)
     }
 
     /// How it began.
@@ -188,7 +247,7 @@ impl Image {
 
     /// One moment as a stamp and by `CLOCK_MONOTONIC`: the moment at which its file was made.
     pub fn moment(&self) -> (u64, u64) {
-        (self.control.stamp, self.control.monotonic)
+        (self.control.stamp, self.here(self.control.monotonic))
     }
 
     /// The rate of stamps, if the processor tells it; otherwise 0.
@@ -255,8 +314,8 @@ impl Image {
         for ring in self.rings.iter().filter(|ring| ring.has_unread) {
             until = until.min(ring.decoder.last);
         }
-        for (stamp, monotonic) in self.found.pairs.drain(..) {
-            clock.pair(stamp, monotonic);
+        for (stamp, monotonic) in std::mem::take(&mut self.found.pairs) {
+            clock.pair(stamp, self.here(monotonic));
         }
         out.set_clock(clock);
         let (forks, stacks) = (&mut self.forks, &mut self.stacks);
@@ -318,6 +377,8 @@ impl Image {
         if self.rings.len() < count {
             self.rings.resize_with(count, Ring::default);
         }
+        let parsed = slots[..size].chunks_exact(SLOT_BYTES as usize);
+        self.require_memory(parsed.filter_map(Slot::parse).map(|slot| slot.bytes).sum())?;
         for (index, raw) in slots[..size].chunks_exact(SLOT_BYTES as usize).enumerate() {
             let is_held = self.control.holder == Some(index);
             let slot = if is_held { held } else { Slot::parse(raw) };
@@ -329,6 +390,25 @@ impl Image {
             }
         }
         self.slots = slots;
+        Ok(())
+    }
+
+    /// The rings' memory is the process's, which it pays for. Rings that share it, or lie in a hole of the file, would cost
+    /// this process more than the recorded one.
+    fn require_memory(&mut self, claimed: u64) -> Result<(), ImageError> {
+        if claimed <= self.claimed {
+            return Ok(());
+        }
+        let bytes = self.file.metadata().map_err(|error| self.of_io(error))?;
+        let bytes = bytes.blocks().saturating_mul(512);
+        if claimed > bytes {
+            return Err(ImageError::Claims {
+                path: self.path.display().to_string(),
+                claimed,
+                bytes,
+            });
+        }
+        self.claimed = claimed;
         Ok(())
     }
 

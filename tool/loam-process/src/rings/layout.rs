@@ -5,7 +5,7 @@ use loam_format::bytes::{text, u32_at, u64_at};
 /// The first bytes of the drainer's page and of every file.
 pub const MAGIC: u64 = 0x3147_4e49_524d_4c00;
 /// The version of the interface.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The number of slots in a file.
 pub const SLOTS: u64 = 65_536;
 /// The length of the first page.
@@ -22,6 +22,13 @@ pub const RING_BYTES: [u64; 2] = [64 * 1024, 1024 * 1024];
 pub const STACK_BYTES: u64 = 32 * 1024;
 /// How much of the first page is read.
 pub const CONTROL_READ: usize = 1_416;
+
+/// Where the drainer tells a process what that does not know itself.
+pub const TOLD: u64 = 1_388;
+/// The file is not drained any more.
+pub const IS_LEFT: u32 = 1;
+/// A filter restricts the process's system calls.
+pub const IS_FILTERED: u32 = 2;
 
 /// Offsets in the drainer's page.
 pub mod session {
@@ -70,6 +77,8 @@ pub struct Control {
     pub program: String,
     /// The file of its real malloc.
     pub allocator: String,
+    /// The inodes of its PID and time namespaces; 0: unknown.
+    pub spaces: (u64, u64),
     /// The slot of the thread whose events may share stamps.
     pub holder: Option<usize>,
 }
@@ -97,7 +106,8 @@ impl Control {
             parent_file: text(page.get(104..136)?),
             why: text(page.get(136..392)?),
             program: text(page.get(392..904)?),
-            allocator: text(page.get(904..1_408)?),
+            allocator: text(page.get(904..1_388)?),
+            spaces: (u64_at(page, 1_392)?, u64_at(page, 1_400)?),
             holder: (u32_at(page, 1_408)? as usize).checked_sub(1),
         })
     }
@@ -179,6 +189,11 @@ mod tests {
             ("offsetof(Control, why)", 136),
             ("offsetof(Control, program)", 392),
             ("offsetof(Control, allocator)", 904),
+            ("offsetof(Control, told)", TOLD),
+            ("kIsLeft", IS_LEFT.into()),
+            ("kIsFiltered", IS_FILTERED.into()),
+            ("offsetof(Control, space)", 1_392),
+            ("offsetof(Control, time_space)", 1_400),
             ("offsetof(Control, lease)", 1_408),
         ] {
             code += &format!("_Static_assert(({what}) == UINT64_C({value}), \"{what}\");\n");

@@ -16,6 +16,7 @@ mod clock;
 mod image;
 mod layout;
 mod merge;
+mod namespaces;
 mod session;
 mod unit;
 

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use loam_format::bytes::{u32_at, u64_at};
+use loam_format::bytes::u64_at;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
-use crate::process::{Pid, Stat};
+use crate::process::{Files, Pid, Stat};
 
 use super::layout::{session as page, CONTROL_BYTES, MAGIC, VERSION};
 
@@ -36,6 +38,8 @@ impl Session {
             .create_new(true)
             .mode(0o600)
             .open(folder.join(FILE_NAME))?;
+        // The system gives the lock back when this process ends. It means the same in every namespace.
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let own = Pid::try_from(std::process::id()).map_err(io::Error::other)?;
         let start = Stat::read(own).map_err(io::Error::other)?.started;
         let mut bytes = vec![0; CONTROL_BYTES as usize];
@@ -126,25 +130,57 @@ impl Session {
             environment
                 .split(|byte| *byte == 0)
                 .any(|one| one == wanted)
-                && fs::read(folder.join("maps")).is_ok_and(|maps| contains(&maps, recorder))
+                && has_loaded(&folder, recorder)
+                && self.lets_in(&folder)
         })
+    }
+
+    /// Whether a process may make a file in the folder. Another user's may not, and may pretend anything.
+    fn lets_in(&self, process: &Path) -> bool {
+        let pid = process.file_name().and_then(|name| name.to_str());
+        let pid: Option<Pid> = pid.and_then(|name| name.parse().ok());
+        let glance = pid.and_then(|pid| Files::open(pid).ok()?.read().ok());
+        let owner = fs::metadata(&self.folder).map(|folder| folder.uid());
+        glance.is_some_and(|one| one.user == 0 || owner.is_ok_and(|owner| owner == one.user))
+    }
+
+    /// Whether a process has become a program that is not part of the recording, and will not be: its environment does not
+    /// name the folder, and the recorder is not loaded. None: the program is not complete yet.
+    pub fn is_left_by(&self, pid: Pid, recorder: &Path) -> Option<bool> {
+        let folder = PathBuf::from(format!("/proc/{pid}"));
+        let read = |name: &str| fs::read(folder.join(name)).unwrap_or_default();
+        let environment = read("environ");
+        let path = self.folder.as_os_str().as_bytes();
+        if read("cmdline").is_empty() || read("maps").is_empty() {
+            return None;
+        }
+        Some(!contains(&environment, path) && !has_loaded(&folder, recorder))
     }
 }
 
-fn contains(maps: &[u8], file: &Path) -> bool {
-    let name = file.file_name().unwrap_or_default().as_bytes();
-    !name.is_empty() && maps.windows(name.len()).any(|part| part == name)
+fn has_loaded(process: &Path, recorder: &Path) -> bool {
+    let name = recorder.file_name().unwrap_or_default().as_bytes();
+    fs::read(process.join("maps")).is_ok_and(|maps| contains(&maps, name))
 }
 
-/// Removes the remains of recordings in `parent` whose drainer was killed: folders with that prefix, by their page.
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    !part.is_empty() && text.windows(part.len()).any(|one| one == part)
+}
+
+/// Removes the remains of recordings in `parent` whose drainer was killed: folders with that prefix, by their page. All
+/// users may write there, so only this user's folders are looked at; root looks at all.
 pub fn sweep(parent: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
     };
     let ours = |name: &std::ffi::OsStr| name.as_bytes().starts_with(prefix.as_bytes());
     for entry in entries.flatten().filter(|entry| ours(&entry.file_name())) {
-        if has_drainer(&entry.path()) == Some(false) {
-            // The folder of another user stays.
+        let me = rustix::process::geteuid().as_raw();
+        let is_ours = |meta: &fs::Metadata| meta.is_dir() && (meta.uid() == me || me == 0);
+        // Not of the target, if it is a link.
+        let is_ours = entry.metadata().is_ok_and(|meta| is_ours(&meta));
+        if is_ours && has_drainer(&entry.path()) == Some(false) {
+            // If it can not be removed, it stays.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -157,16 +193,26 @@ pub fn is_drained(folder: &Path) -> bool {
 
 /// None: the folder does not belong to a session.
 fn has_drainer(folder: &Path) -> Option<bool> {
-    let page = fs::read(folder.join(FILE_NAME)).unwrap_or_default();
-    let (Some(MAGIC), Some(pid), Some(start)) =
-        (u64_at(&page, 0), u32_at(&page, 12), u64_at(&page, 16))
-    else {
+    let page = open_page(folder)?;
+    let mut magic = [0; 8];
+    page.read_exact_at(&mut magic, 0).ok()?;
+    if u64_at(&magic, 0) != Some(MAGIC) {
         return None;
-    };
-    let stat = Pid::try_from(pid).ok().map(Stat::read);
-    let drains =
-        stat.is_some_and(|stat| stat.is_ok_and(|stat| stat.started == start && !stat.is_dead()));
-    Some(drains)
+    }
+    match rustix::fs::flock(&page, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Some(false),
+        Err(Errno::WOULDBLOCK) => Some(true),
+        Err(_) => None,
+    }
+}
+
+/// Opens the page of a folder that another user may have made: it may be a pipe, a device, or a link to one.
+fn open_page(folder: &Path) -> Option<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let page = rustix::fs::openat(folder, FILE_NAME, flags | OFlags::NONBLOCK, Mode::empty());
+    let page = File::from(page.ok()?);
+    page.metadata().ok()?.is_file().then_some(page)
 }
 
 /// PID and number of a file's name.
@@ -177,6 +223,8 @@ fn key_of(name: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::FileType;
+
     use super::*;
 
     #[test]
@@ -213,15 +261,42 @@ mod tests {
             folder
         };
         let (alive, dead, other) = (folder("r-1"), folder("r-2"), folder("s-3"));
-        Session::begin(&alive, false, 0).unwrap();
+        let session = Session::begin(&alive, false, 0).unwrap();
         assert!(is_drained(&alive) && !is_drained(&parent.path().join("none")));
         for folder in [&dead, &other] {
-            let session = Session::begin(folder, false, 0).unwrap();
-            // This process, as if it had begun at another time.
-            session.file.write_all_at(&1_u64.to_le_bytes(), 16).unwrap();
+            drop(Session::begin(folder, false, 0).unwrap());
         }
         assert!(!is_drained(&dead));
         sweep(parent.path(), "r-");
         assert!(alive.exists() && !dead.exists() && other.exists());
+        drop(session);
+    }
+
+    /// All that another user can put in the place of a page. A read of some of them would never end.
+    #[test]
+    fn what_is_no_page_is_not_read() {
+        let parent = tempfile::tempdir().unwrap();
+        let page = |name: &str| {
+            let folder = parent.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            folder.join(FILE_NAME)
+        };
+        let mode = Mode::from_raw_mode(0o644);
+        let pipe = page("r-1");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", page("r-2")).unwrap();
+        let elsewhere = page("s-3");
+        let session = Session::begin(elsewhere.parent().unwrap(), false, 0).unwrap();
+        drop(session);
+        std::os::unix::fs::symlink(&elsewhere, page("r-4")).unwrap();
+        let folder = parent.path().join("r-5");
+        std::os::unix::fs::symlink(elsewhere.parent().unwrap(), folder).unwrap();
+        fs::create_dir(page("r-6")).unwrap();
+        sweep(parent.path(), "r-");
+        for name in ["r-1", "r-2", "s-3", "r-4", "r-5", "r-6"] {
+            let path = parent.path().join(name);
+            assert!(path.exists(), "{name}");
+            assert!(!is_drained(&path), "{name}");
+        }
     }
 }
