@@ -112,10 +112,6 @@ pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
 }
 
 /// The allocators to measure. The first list also has the absent allocators, if the user asked for all.
-fn pick(wanted: &[String], layout: &Layout) -> Result<(Vec<AllocatorRecord>, Vec<Picked>)> {
-    pick_of(wanted, discover::all(layout))
-}
-
 fn pick_of(
     wanted: &[String],
     available: Vec<Allocator>,
@@ -159,7 +155,9 @@ pub fn replay(
     replayer: &Path,
     ready: Ready,
 ) -> Result<Plan> {
-    let (mut allocators, picked) = pick(&options.allocators, layout)?;
+    let available = discover::all(layout);
+    let recorded = spec::known(&ready.record.recorded_allocator, &available).cloned();
+    let (mut allocators, picked) = pick_of(&options.allocators, available)?;
     let mut trace = ready.record;
     let is_same = |record: &AllocatorRecord| {
         record.measured
@@ -172,15 +170,12 @@ pub fn replay(
         .find(|record| is_same(record) && record.environment.is_empty());
     let same = plain.or_else(|| allocators.iter().find(|record| is_same(record)));
     trace.same_allocator = same.map(|record| record.label.clone());
-    if trace.same_allocator.is_none() && !trace.recorded_allocator.is_empty() {
-        // An allocator that can not be found is no error: then there is nothing to compare with.
-        if let Ok((more, _)) = pick(std::slice::from_ref(&trace.recorded_allocator), layout) {
-            for record in more.into_iter().filter(|record| record.measured) {
-                labels.insert(0, record.label.clone());
-                trace.same_allocator = Some(record.label.clone());
-                allocators.insert(0, record);
-            }
-        }
+    // An allocator that can not be found is no error: then there is nothing to compare with.
+    if let (None, Some(recorded)) = (&trace.same_allocator, recorded) {
+        let record = record_of(&Picked::plain(recorded))?;
+        labels.insert(0, record.label.clone());
+        trace.same_allocator = Some(record.label.clone());
+        allocators.insert(0, record);
     }
     let experiment = experiment("replay", options, replayer, ready.arguments, labels, trace)?;
     Ok(Plan {

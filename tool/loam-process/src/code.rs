@@ -3,9 +3,8 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +15,7 @@ use object::{Object, ObjectSection, ObjectSegment, ReadCache};
 
 use crate::mappings::Mapping;
 use crate::process::Pid;
+use crate::untrusted::{self, checksum};
 
 /// A section: its address in the file's numbering, and its bytes.
 pub type Section = (Range<u64>, Arc<[u8]>);
@@ -36,11 +36,16 @@ impl Same {
     /// recording has their checksum.
     pub fn of(module: &Module) -> Option<Same> {
         let path = Path::new(&module.path);
-        let cache = ReadCache::new(File::open(path).ok()?);
+        let cache = match untrusted::open(path) {
+            Ok(file) => ReadCache::new(file),
+            // A pipe, or a file that no program has.
+            Err(_) if path.exists() => return Some(Same::No),
+            Err(_) => return None,
+        };
         let file = object::File::parse(&cache).ok()?;
         let is_same = match (&module.build_id, &module.checksum) {
             (Some(_), _) => build_id_in(&file) == module.build_id,
-            (None, Some(_)) => checksum(&File::open(path).ok()?).ok() == module.checksum,
+            (None, Some(_)) => checksum(&untrusted::open(path).ok()?).ok() == module.checksum,
             (None, None) => return Some(Same::Unsaid),
         };
         Some(if is_same { Same::Yes } else { Same::No })
@@ -53,23 +58,8 @@ fn build_id_in<'a>(file: &impl Object<'a>) -> Option<String> {
 
 /// The linker's build id of a file, in hexadecimal, if it has one.
 pub fn build_id(path: &Path) -> Option<String> {
-    let cache = ReadCache::new(File::open(path).ok()?);
+    let cache = ReadCache::new(untrusted::open(path).ok()?);
     build_id_in(&object::File::parse(&cache).ok()?)
-}
-
-/// The CRC-32 of a file's bytes and their number.
-fn checksum(file: &File) -> io::Result<String> {
-    let mut crc = crc32fast::Hasher::new();
-    let (mut piece, mut bytes) = (vec![0; 1 << 16], 0);
-    loop {
-        match file.read_at(&mut piece, bytes)? {
-            0 => return Ok(format!("{:08x}-{bytes}", crc.finalize())),
-            size => {
-                crc.update(&piece[..size]);
-                bytes += size as u64;
-            }
-        }
-    }
 }
 
 /// Checksums of files that have no build id. Another thread computes them, each once: a file of a GiB takes a second.
@@ -85,7 +75,7 @@ impl Checksums {
     pub fn of(&mut self, pid: Pid, name: &str) -> Option<Checksum> {
         let file = as_seen_by(pid, name)
             .iter()
-            .find_map(|path| File::open(path).ok())?;
+            .find_map(|path| untrusted::open(path).ok())?;
         let about = file.metadata().ok()?;
         let key = (about.dev(), about.ino(), about.mtime(), about.mtime_nsec());
         if let Some(known) = self.known.get(&key) {
@@ -161,7 +151,7 @@ pub struct Code {
 impl Code {
     /// Reads a file; `None` if it can not be read or is no program.
     pub fn read(path: &Path) -> Option<Code> {
-        let cache = ReadCache::new(File::open(path).ok()?);
+        let cache = ReadCache::new(untrusted::open(path).ok()?);
         let file = object::File::parse(&cache).ok()?;
         let range = |name: &str| {
             let section = file.section_by_name(name)?;

@@ -13,6 +13,7 @@ use object::{Endianness, ReadCache, ReadRef};
 use thiserror::Error;
 
 use crate::apart::step_to_file;
+use crate::untrusted;
 
 /// Why a file could not be inspected.
 #[derive(Debug, Error)]
@@ -92,7 +93,7 @@ impl Image {
     /// Reads the file's headers and symbols.
     pub fn read(path: &Path) -> Result<Image, ImageError> {
         step_to_file(path);
-        Image::of_file(File::open(path)?)
+        Image::of_file(untrusted::open(path)?)
     }
 
     /// Reads an open file.

@@ -44,4 +44,5 @@ pub mod script;
 pub mod settings;
 pub mod stacks;
 pub mod symbols;
+pub mod untrusted;
 pub mod unwind;

@@ -7,13 +7,13 @@
 //! neither ELF nor "#!"         -> /bin/sh, as execvp does
 //! ```
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use loam_format::plain::{self, printable};
 
 use crate::elf::{Image, ImageError};
+use crate::untrusted;
 
 /// The kernel reads no more of the first line than this (`BINPRM_BUF_SIZE`).
 const FIRST_LINE_LIMIT: usize = 256;
@@ -30,7 +30,7 @@ pub struct Interpreter {
 /// Reads the first line of a file that is not ELF; a file without `#!` is run by `/bin/sh`.
 pub fn interpreter(script: &Path) -> io::Result<Interpreter> {
     let mut head = Vec::new();
-    File::open(script)?
+    untrusted::open(script)?
         .take(FIRST_LINE_LIMIT as u64)
         .read_to_end(&mut head)?;
     let shell = Interpreter {

@@ -2,7 +2,6 @@
 //! debug file has them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use addr2line::{demangle_auto, Loader};
@@ -10,6 +9,7 @@ use loam_format::trace::Module;
 use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
 
 use crate::code::Same;
+use crate::untrusted;
 
 /// Where a distribution puts separate debug files.
 const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
@@ -101,8 +101,8 @@ impl Symbols {
 
 impl Names {
     fn read(path: &Path) -> Option<Names> {
+        let cache = ReadCache::new(untrusted::open(path).ok()?);
         let lines = Loader::new(path).ok()?;
-        let cache = ReadCache::new(File::open(path).ok()?);
         let file = object::File::parse(&cache).ok()?;
         let functions = file
             .dynamic_symbols()

@@ -11,7 +11,7 @@ use loam_lab::advise::apart::{self, Separated};
 use loam_lab::advise::hints::{self, Hint};
 use loam_lab::advise::page::{looks_like_advice, Advised, Answer};
 use loam_lab::advise::{self, rooms, Place};
-use loam_lab::allocators::{self, discover, spec, Allocator};
+use loam_lab::allocators::{discover, spec, Allocator};
 use loam_lab::measure::Ending;
 use loam_lab::options::MeasureOptions;
 use loam_lab::plan::{self, Plan, Ready};
@@ -118,12 +118,9 @@ fn separations(
     specs: &[String],
     lives: &lives::Found,
 ) -> Vec<String> {
-    let found = |name: &str| {
-        let is_it = |one: &&Allocator| one.status == allocators::Status::Found && one.name == name;
-        available.iter().find(is_it)
-    };
-    let library = found("loam").and_then(|loam| loam.path.as_deref());
-    let (Some(base), Some(library)) = (found(&record.recorded_allocator), library) else {
+    let library = spec::known("loam", available).and_then(|loam| loam.path.as_deref());
+    let base = spec::known(&record.recorded_allocator, available);
+    let (Some(base), Some(library)) = (base, library) else {
         return Vec::new();
     };
     let mut more = apart::candidates(&base.name, library, lives);

@@ -13,6 +13,7 @@ use anyhow::{bail, Context, Result};
 
 use loam_format::results::Results;
 use loam_format::trace::MAGIC;
+use loam_lab::allocators::{discover, spec};
 use loam_lab::gate::baseline::{looks_like_baseline, Baseline};
 use loam_lab::gate::{self, limits, Against, Gated};
 use loam_lab::measure::Ending;
@@ -47,7 +48,11 @@ pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
         if recorded.is_empty() {
             bail!("the trace does not say which allocator it was recorded on; name one with --allocator");
         }
-        measure.allocators = vec![recorded.clone()];
+        let available = discover::all(layout);
+        let Some(known) = spec::known(recorded, &available) else {
+            bail!("the trace was recorded on `{recorded}`, which is no allocator of this machine; --allocator names another one");
+        };
+        measure.allocators = vec![known.name.clone()];
     }
     let stop = Stop::when_asked()?;
     let folders = (replay::folder()?, replay::folder()?);

@@ -1,7 +1,7 @@
 //! `loam trace import`: unpacks a recording, recognises its format by the first bytes, and writes it as a trace.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Cursor, Read};
+use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read};
 use std::path::Path;
 
 use anyhow::{anyhow, bail, Context, Result};
@@ -53,16 +53,22 @@ fn unpacked(
     if recording.is_dir() {
         bail!("{shown} is a folder; name a recording in it");
     }
-    let mut file = BufReader::with_capacity(1 << 18, File::open(recording).with_context(told)?);
+    let file = File::open(recording).with_context(told)?;
+    let packed = file.metadata().with_context(told)?.len();
+    let mut file = BufReader::with_capacity(1 << 18, file);
     match file.fill_buf().with_context(told)? {
         [] => bail!("{shown} is empty; copy or record it again"),
         start if start.starts_with(MAGIC) => {
             bail!("{shown} is a trace already: `loam trace info`, `loam replay` and the like read it as it is")
         }
-        [0x1f, 0x8b, ..] => read(&mut BufReader::new(MultiGzDecoder::new(file))),
+        [0x1f, 0x8b, ..] => read(&mut BufReader::new(Bounded::new(
+            MultiGzDecoder::new(file),
+            packed,
+        ))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
             let decoder = zstd::stream::read::Decoder::with_buffer(file);
-            read(&mut BufReader::new(decoder.with_context(told)?))
+            let decoder = Bounded::new(decoder.with_context(told)?, packed);
+            read(&mut BufReader::new(decoder))
         }
         [b'P', b'K', 3, 4, ..] => {
             let damaged = || format!("{shown} is a damaged zip file; copy it again");
@@ -73,10 +79,46 @@ fn unpacked(
                     archive.len()
                 );
             }
-            let mut file = BufReader::new(archive.by_index(0).with_context(damaged)?);
+            let file = archive.by_index(0).with_context(damaged)?;
+            let mut file = BufReader::new(Bounded::new(file, packed));
             read(&mut file)
         }
         _ => read(&mut file),
+    }
+}
+
+/// A packed recording that unpacks to more than so many times its length is refused. Chosen: recordings have 5 to 30. What
+/// an import keeps in memory is some fifty times as long as a text that is made for it.
+const MOST_TIMES: u64 = 100;
+/// Short ones may have more.
+const ALWAYS: u64 = 1 << 20;
+
+/// The bytes of a packed recording, up to a bound.
+struct Bounded<R> {
+    packed: R,
+    left: u64,
+}
+
+impl<R: Read> Bounded<R> {
+    fn new(packed: R, length: u64) -> Bounded<R> {
+        // A pipe has no length; its bytes are not bounded in any case.
+        let left = match length {
+            0 => u64::MAX,
+            length => length.saturating_mul(MOST_TIMES).saturating_add(ALWAYS),
+        };
+        Bounded { packed, left }
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.packed.read(buffer)?;
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
+            io::Error::other(format!(
+                "it unpacks to more than {MOST_TIMES} times its length; if it is honest, unpack it and import what comes out"
+            ))
+        })?;
+        Ok(read)
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::{bail, Result};
 use flate2::{write::GzEncoder, Compression};
 use prost::Message;
 
+use loam_format::plain;
 use loam_format::trace::Wanted;
 use loam_lab::replay::{self, lineage};
 use loam_lab::traces::stacks::{self, Place, Site, Stacks};
@@ -61,11 +62,11 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
     Ok(())
 }
 
-/// A stack as one line, the outermost function first. Semicolons separate frames.
+/// A stack as one line, the outermost function first. Semicolons separate frames. The line may go to a terminal.
 pub fn joined(stacks: &Stacks, site: &Site, symbols: &mut Symbols) -> String {
     let names = stacks.names(site, symbols).into_iter();
     let names: Vec<String> = names.map(|name| name.replace([';', '\n'], ":")).collect();
-    names.join(";")
+    plain::line(&names.join(";")).into_owned()
 }
 
 fn collapsed(stacks: &Stacks, of: Of, symbols: &mut Symbols, out: &mut impl Write) -> Result<()> {

@@ -118,6 +118,13 @@ impl Picked {
     }
 }
 
+/// The allocator of this machine that a file means by this name: a trace, for example, names the one that it was recorded
+/// on. Files come from strangers. So the name is only looked up: it is no spec, has no settings, and is no path.
+pub fn known<'a>(name: &str, available: &'a [Allocator]) -> Option<&'a Allocator> {
+    let is_it = |one: &&Allocator| one.status == Status::Found && one.name == name;
+    available.iter().find(is_it)
+}
+
 /// Looks up the user's lists among the known allocators.
 pub fn pick(lists: &[String], available: &[Allocator]) -> Result<Vec<Picked>, SpecError> {
     let mut picked: Vec<Picked> = Vec::new();

@@ -8,11 +8,12 @@
 //! that keeps its records elsewhere is refused and not misread.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
 use crate::mappings::Mapping;
 use crate::process::Pid;
+use crate::untrusted;
 
 /// `struct malloc_state`, by offset in bytes.
 pub mod arena {
@@ -214,7 +215,8 @@ pub fn version_of(pid: Pid, mapping: &Mapping) -> Option<Version> {
         mapping.start, mapping.end
     );
     let seen = format!("/proc/{pid}/root{path}");
-    let file = File::open(exact).or_else(|_| File::open(seen)).ok()?;
+    let file = untrusted::open(Path::new(&exact)).or_else(|_| untrusted::open(Path::new(&seen)));
+    let file = file.ok()?;
     let mut bytes = Vec::new();
     file.take(MOST_READ).read_to_end(&mut bytes).ok()?;
     version_in(&bytes).or_else(|| linked_version_in(&bytes))
