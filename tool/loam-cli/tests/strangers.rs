@@ -1,13 +1,11 @@
 //! What strangers give the tool: recordings, folders of other users, programs in sandboxes. Nothing of it is obeyed, waited
 //! for, or believed.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{compile, loam, loam_in, recorder, replayer, root, skip, Ran};
+use crate::common::{compile, loam, loam_in, recorder, replayer, root, skip, Ran};
 use rustix::fs::{FileType, Mode, CWD};
 use serde_json::Value;
 
@@ -43,7 +41,7 @@ fn an_allocator_that_a_trace_names_is_only_looked_up() {
     if recorder().is_none() || replayer().is_none() {
         return;
     }
-    let lab = common::Lab::new();
+    let lab = crate::common::Lab::new();
     let folder = lab.path(".");
     let library = lab.allocator("own");
     let evil = lab.path("system:LOAM_MARK=1");

@@ -84,7 +84,9 @@ impl From<DirectoryError> for CountersError {
 /// publishes is used.
 pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, CountersError> {
     let found = match locate::find(pid, mappings) {
-        Ok(Some(address)) => read_memory(&ProcessMemory(pid), address, Passes::Compared).map(Some),
+        Ok(Some(address)) => {
+            read_memory(&ProcessMemory::of(pid), address, Passes::Compared).map(Some)
+        }
         Ok(None) => return Ok(None),
         Err(error) => Err(error.into()),
     };

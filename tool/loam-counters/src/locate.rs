@@ -36,7 +36,7 @@ use crate::pe;
 
 /// The block's address. None: the process is not on Loam, or not yet.
 pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
-    let memory = ProcessMemory(pid);
+    let memory = ProcessMemory::of(pid);
     let pid = face(pid);
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let program = program.map(|path| path.to_string_lossy().into_owned());
@@ -137,7 +137,7 @@ fn offset_in(
         return Ok(*found);
     }
     let found = if from_memory {
-        look_up(&ProcessMemory(pid), file[0].start, is_likely)
+        look_up(&ProcessMemory::of(pid), file[0].start, is_likely)
     } else {
         match open(pid, &file[0]).and_then(FileImage::of) {
             Some(image) => look_up(&image, image.start, is_likely),

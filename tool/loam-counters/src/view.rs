@@ -10,6 +10,7 @@ use loam_process::held_files::HeldFiles;
 use loam_process::mappings;
 use loam_process::pagemap::Pagemap;
 use loam_process::process::{Identity, Outline, Pid, ProcessError};
+use loam_process::remote::ProcessMemory;
 use loam_process::residence::{look_into, Kind, OwnRanges, Residence};
 use loam_process::runtimes::{self, Runtime};
 use loam_process::stacks::Threads;
@@ -125,6 +126,8 @@ impl View {
     ) -> Result<View, ProcessError> {
         let looked_at = SystemTime::now();
         let pid = identity.key.pid;
+        let memory = ProcessMemory::of(pid);
+        memory.hold();
         let outline = Outline::read(pid)?;
         let Looked { mappings, is_whole } = look(pid)?;
         if mappings.is_empty() {
@@ -150,10 +153,8 @@ impl View {
         let mappings = own.cut(mappings, look_into(pid));
         let residence = Residence::of(&mappings, &own);
         let account = Account::of(&residence, snapshot);
-        // If the system reused the process's number meanwhile, the figures would mix two processes.
-        if Identity::read(pid)?.key != identity.key {
-            return Err(ProcessError::Ended(pid));
-        }
+        // The figures of an ending process are none, and those of its number's next process, or program, are another's.
+        memory.confirm(identity.key)?;
         let peer = snapshot.filter(|snapshot| snapshot.is_peer);
         let allocator = match peer {
             // An allocator that is built from its sources may lie in a file of any name.

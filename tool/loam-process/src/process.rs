@@ -320,6 +320,16 @@ fn has_memory(pid: Pid) -> bool {
         .is_ok_and(|text| text.first().is_some_and(|digit| *digit != b'0'))
 }
 
+/// Whether the process was sent SIGKILL and has not ended yet. Its memory may already be taken away piece by piece.
+pub fn is_being_killed(pid: Pid) -> bool {
+    const SIGKILL: u64 = 1 << 8;
+    let status = read_short(&format!("/proc/{}/status", face(pid))).unwrap_or_default();
+    let mut pending = fields(&status)
+        .filter(|(key, _)| matches!(*key, b"SigPnd" | b"ShdPnd"))
+        .filter_map(|(_, value)| u64::from_str_radix(value.trim(), 16).ok());
+    pending.any(|signals| signals & SIGKILL != 0)
+}
+
 /// Resident bytes that belong to no file and to no shared memory, exact to the kernel's batches of counting: the
 /// cheapest figure. None for a process that has ended.
 pub fn private_bytes(pid: Pid) -> Option<u64> {

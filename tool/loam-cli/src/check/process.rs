@@ -39,6 +39,8 @@ const MOST_NAMESPACES: usize = 64;
 pub fn examine(pid: Pid) -> Result<Examined> {
     let identity = Identity::read(pid)?;
     identity.require_memory()?;
+    let memory = ProcessMemory::of(identity.key.pid);
+    memory.hold();
     let pid = face(identity.key.pid);
     let maps = mappings::read_names(pid)?;
     let auxiliary = Auxiliary::read(pid)?;
@@ -52,7 +54,6 @@ pub fn examine(pid: Pid) -> Result<Examined> {
         }
         .into());
     }
-    let memory = ProcessMemory(pid);
     let is_static = program.image.interpreter.is_none() && !program.image.is_loader();
     let mut loaded = listed(&memory, &auxiliary, &maps)?;
     if loaded.is_empty() {
@@ -81,6 +82,7 @@ pub fn examine(pid: Pid) -> Result<Examined> {
         .collect();
     // In a stripped static program, only the counters show the heap.
     let has_counters = locate::find(pid, &maps).is_ok_and(|found| found.is_some());
+    memory.confirm(identity.key)?;
     Ok(Examined {
         pid: Some(pid),
         title: format!("{} (process {pid})", identity.name),

@@ -18,7 +18,7 @@ use loam_process::apart;
 use loam_process::choose;
 use loam_process::container::Limits;
 use loam_process::glibc::{self, GlibcError, GlibcHeap};
-use loam_process::process::{Identity, Pid};
+use loam_process::process::{Identity, ProcessKey};
 
 use crate::ending::{Ending, Watch};
 use crate::exit::{Coded, Exit};
@@ -99,21 +99,23 @@ fn examine(identity: &Identity) -> Result<Examined> {
             .allocator
             .as_ref()
             .is_some_and(|allocator| allocator.name == GLIBC);
-    let heap = is_on_glibc.then(|| read_glibc(pid));
+    let heap = is_on_glibc.then(|| read_glibc(identity.key)).transpose()?;
     Ok(Examined {
         evidence: Evidence::of(&view, heap, Limits::of(pid)),
         took: begun.elapsed(),
     })
 }
 
-/// Apart from this thread: reading a stranger's memory may never end.
-fn read_glibc(pid: Pid) -> Result<GlibcHeap, String> {
-    let read = move || glibc::read(pid);
+/// Apart from this thread: reading a stranger's memory may never end. The inner error is evidence; of a process that ended
+/// there is none.
+fn read_glibc(key: ProcessKey) -> Result<Result<GlibcHeap, String>> {
+    let read = move || glibc::read(key);
     let read: Result<Result<GlibcHeap, GlibcError>, _> = apart::within(read);
-    match read {
+    Ok(match read {
+        Ok(Err(GlibcError::Process(error))) if error.is_gone() => return Err(error.into()),
         Ok(found) => found.map_err(|error| error.to_string()),
         Err(doing) => Err(format!("it can not be read: {doing}")),
-    }
+    })
 }
 
 /// Looks again and again. The last look is the one that is judged.

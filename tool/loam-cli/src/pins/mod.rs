@@ -106,7 +106,7 @@ fn of_trace(options: &PinsOptions, survey: &Survey, stream: u32) -> Result<Strin
 }
 
 fn of_process(options: &PinsOptions, identity: &Identity) -> Result<String> {
-    let pid = identity.key.pid;
+    let key = identity.key;
     match heap_of(identity)? {
         Seen::Loam(kept) if options.json => pretty(&process_document(
             identity,
@@ -117,9 +117,9 @@ fn of_process(options: &PinsOptions, identity: &Identity) -> Result<String> {
         Seen::Glibc => {
             // Apart from this thread: reading a stranger's memory may never end.
             let walked: Result<Result<ProcessPins, GlibcError>, _> =
-                apart::within(move || pins::of_process(pid));
-            let found =
-                walked.map_err(|doing| anyhow!("process {pid} can not be read: {doing}"))??;
+                apart::within(move || pins::of_process(key));
+            let found = walked
+                .map_err(|doing| anyhow!("process {} can not be read: {doing}", key.pid))??;
             if !options.json {
                 return Ok(text::of_glibc(identity, &found, options.top));
             }

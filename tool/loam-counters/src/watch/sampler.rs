@@ -441,7 +441,7 @@ impl Watched {
         }
         match &self.place {
             Place::At(address) => {
-                let read = self.watch.look(&ProcessMemory(key.pid), *address);
+                let read = self.watch.look(&ProcessMemory::of(key.pid), *address);
                 if matches!(read, Err(CountersError::Directory(_))) {
                     // The process may have called `exec`. The next tick searches its counters again.
                     self.place = Place::Unknown;

@@ -130,7 +130,7 @@ const EXPLAINED: &str = "Memory goes back to the system page by page: a page wit
 
 /// The map of a living process on glibc's malloc, as a page.
 pub fn map_of_process(identity: &Identity) -> Result<String, GlibcError> {
-    let (pins, cells) = process::with_cells(identity.key.pid)?;
+    let (pins, cells) = process::with_cells(identity.key)?;
     let shown = Shown {
         seconds: None,
         mark: None,

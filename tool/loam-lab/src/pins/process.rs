@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use loam_process::glibc::{self, Blocks, GlibcError, Residency};
-use loam_process::process::Pid;
+use loam_process::process::ProcessKey;
 use serde::Serialize;
 
 use super::blame::{self, Figures};
@@ -154,24 +154,24 @@ impl Blocks for Taken {
 }
 
 /// Walks the heap of a process.
-pub fn of_process(pid: Pid) -> Result<ProcessPins, GlibcError> {
-    walk(pid, &mut Taken::default())
+pub fn of_process(key: ProcessKey) -> Result<ProcessPins, GlibcError> {
+    walk(key, &mut Taken::default())
 }
 
 /// As `of_process`, with the cells of a map.
-pub(super) fn with_cells(pid: Pid) -> Result<(ProcessPins, Cells), GlibcError> {
+pub(super) fn with_cells(key: ProcessKey) -> Result<(ProcessPins, Cells), GlibcError> {
     let mut cells = Cells::default();
     cells.begin();
     let mut taken = Taken {
         cells: Some(cells),
         ..Taken::default()
     };
-    let pins = walk(pid, &mut taken)?;
+    let pins = walk(key, &mut taken)?;
     Ok((pins, taken.cells.unwrap_or_default()))
 }
 
-fn walk(pid: Pid, taken: &mut Taken) -> Result<ProcessPins, GlibcError> {
-    let heap = glibc::read_and_tell(pid, taken)?;
+fn walk(key: ProcessKey, taken: &mut Taken) -> Result<ProcessPins, GlibcError> {
+    let heap = glibc::read_and_tell(key, taken)?;
     Ok(ProcessPins {
         resident_bytes: heap.sum(|arena| arena.resident),
         empty_bytes: heap

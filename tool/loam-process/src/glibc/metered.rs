@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use loam_format::memory::{Memory, Piece, ReadError};
 
-use crate::remote::MOST_PIECES;
-
-/// The most calls of a look. Chosen: some two seconds. A heap of 4 GiB with a million chunks in fast bins needs half as
-/// many.
+/// The most pieces that a look reads, since each may take a call. Chosen: some two seconds. A heap of 4 GiB with a million
+/// chunks in fast bins needs half as many.
 pub const MOST_CALLS: u64 = 2 << 20;
 
 /// A memory that can be read so many times.
@@ -49,7 +47,7 @@ impl<M: Memory> Memory for Metered<'_, M> {
     }
 
     fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
-        self.take(pieces.len().div_ceil(MOST_PIECES) as u64)?;
+        self.take(pieces.len() as u64)?;
         self.memory.gather(pieces, buffer)
     }
 }

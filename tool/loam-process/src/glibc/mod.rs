@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::mappings::{self, Mapping};
-use crate::process::{Pid, ProcessError};
+use crate::process::{Pid, ProcessError, ProcessKey};
 use loam_format::memory::Memory;
 use loam_format::units::bytes;
 
@@ -184,18 +184,22 @@ impl Blocks for () {
 }
 
 /// Reads the heap of a process.
-pub fn read(pid: Pid) -> Result<GlibcHeap, GlibcError> {
-    read_and_tell(pid, &mut ())
+pub fn read(key: ProcessKey) -> Result<GlibcHeap, GlibcError> {
+    read_and_tell(key, &mut ())
 }
 
-/// Reads the heap of a process and tells each block.
-pub fn read_and_tell(pid: Pid, blocks: &mut impl Blocks) -> Result<GlibcHeap, GlibcError> {
+/// Reads the heap of a process and tells each block. A process that ends meanwhile is an error.
+pub fn read_and_tell(key: ProcessKey, blocks: &mut impl Blocks) -> Result<GlibcHeap, GlibcError> {
+    let pid = key.pid;
     let mappings = mappings::read_names(pid)?;
     let version = version(pid, &mappings).ok_or(GlibcError::Absent)?;
     let layout = Layout::of(version).ok_or(GlibcError::Version(version))?;
     let mut residency = Residency::open(pid);
-    let memory = ProcessMemory(pid);
-    read_from(&memory, &mappings, &layout, &mut residency, blocks)
+    let memory = ProcessMemory::of(pid);
+    let heap = read_from(&memory, &mappings, &layout, &mut residency, blocks);
+    // What is read of an ending process is less and less, and looks like an empty heap.
+    memory.confirm(key)?;
+    heap
 }
 
 /// The version of the process's C library. The version of a static program is in its own file.

@@ -316,7 +316,7 @@ fn a_hostile_process_costs_a_bounded_number_of_calls() {
         let mappings = crate::mappings::read_names(pid)?;
         let version = super::version(pid, &mappings).ok_or(GlibcError::Absent)?;
         let layout = Layout::of(version).ok_or(GlibcError::Version(version))?;
-        let process = ProcessMemory(pid);
+        let process = ProcessMemory::of(pid);
         let memory = Counted::new(&process);
         let mut residency = Residency::open(pid);
         let found = super::read_from(&memory, &mappings, &layout, &mut residency, &mut ());
