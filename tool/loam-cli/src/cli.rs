@@ -4,8 +4,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    advise, allocators, check, doctor, export, gate, generate, lab, map, pins, record, replay, run,
-    stats, top, trace,
+    advise, allocators, census, check, doctor, export, gate, generate, lab, map, pins, record,
+    replay, run, stats, top, trace,
 };
 
 const EXIT_CODES: &str = "\
@@ -40,6 +40,7 @@ pub enum Verb {
     Gate(gate::args::GateArgs),
     Stats(stats::args::StatsArgs),
     Doctor(doctor::args::DoctorArgs),
+    Census(census::args::CensusArgs),
     Pins(pins::args::PinsArgs),
     Map(map::args::MapArgs),
     Top(top::args::TopArgs),

@@ -4,7 +4,7 @@
 //! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
 //! `lab` measures them, `record` writes what a program asks for into a trace, `trace` says what is
 //! in it, `replay` measures it on each heap and `gate` compares it with a baseline, `check` says whether the replacement of malloc
-//! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `pins` says whose blocks keep sparse
+//! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `census` says what live blocks are, `pins` says whose blocks keep sparse
 //! pages and `map` draws them, `generate` prints
 //! the documentation that is made from the help.
 //! `output` prints messages; `names` says which names of functions are not to be trusted; `ending` listens for signals and for streams that go away.
@@ -13,6 +13,7 @@
 
 pub mod advise;
 pub mod allocators;
+pub mod census;
 pub mod check;
 pub mod cli;
 pub mod doctor;
@@ -60,6 +61,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Check(_)
         | Verb::Stats(_)
         | Verb::Trace(_)
+        | Verb::Census(_)
         | Verb::Pins(_)
         | Verb::Map(_)
         | Verb::Generate(_) => {
@@ -78,6 +80,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Gate(args) => gate::run(&args.resolve(), &layout),
         Verb::Check(args) => check::run(&args.resolve(), &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
+        Verb::Census(args) => census::run(&args.resolve()),
         Verb::Pins(args) => pins::run(&args.resolve()),
         Verb::Map(args) => map::run(&args.resolve()),
         Verb::Doctor(args) => doctor::run(&args.resolve()),

@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates from the bottom up, each with those of our crates that it may use.
-const CRATES: [(&str, &[&str]); 6] = [
+const CRATES: [(&str, &[&str]); 7] = [
     ("loam-format", &[]),
     ("loam-process", &["loam-format"]),
     ("loam-report", &["loam-format"]),
     ("loam-counters", &["loam-format", "loam-process"]),
+    ("loam-census", &["loam-format", "loam-process"]),
     ("loam-lab", &["loam-format", "loam-process", "loam-report"]),
     (
         "loam-cli",
@@ -18,6 +19,7 @@ const CRATES: [(&str, &[&str]); 6] = [
             "loam-process",
             "loam-report",
             "loam-counters",
+            "loam-census",
             "loam-lab",
         ],
     ),

@@ -307,6 +307,37 @@ fn followed(
     }
 }
 
+/// Tells the freed blocks of threads' caches. A list is given by its first block and its length. The lists are followed
+/// side by side, because one call takes a step in each.
+pub fn each_cached(
+    memory: &impl Memory,
+    layout: &Layout,
+    mut lists: Vec<(u64, u64)>,
+    is_chunk: impl Fn(u64) -> bool,
+    mut tell: impl FnMut(u64),
+) {
+    let mut left = MOST_FOLLOWED_UNMANGLED;
+    loop {
+        lists.retain(|(place, count)| *count > 0 && *place % ALIGNMENT == 0 && is_chunk(*place));
+        let Some(rest) = left.checked_sub(lists.len()) else {
+            return;
+        };
+        left = rest;
+        if lists.is_empty() {
+            return;
+        }
+        lists.iter().for_each(|(place, _)| tell(*place));
+        let places: Vec<u64> = lists.iter().map(|(place, _)| *place).collect();
+        let Some(pointers) = words(memory, &places) else {
+            return;
+        };
+        for ((place, count), pointer) in lists.iter_mut().zip(pointers) {
+            *place = layout.follow(*place, pointer);
+            *count -= 1;
+        }
+    }
+}
+
 /// Words of the process, read one after the other.
 fn words(memory: &impl Memory, addresses: &[u64]) -> Option<Vec<u64>> {
     let pieces: Vec<Piece> = addresses

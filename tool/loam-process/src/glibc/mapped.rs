@@ -26,12 +26,15 @@ pub struct Mapped {
     pub common: u64,
     /// The blocks by length.
     pub lengths: Lengths,
+    /// Start and length of each.
+    pub blocks: Vec<(u64, u64)>,
 }
 
 impl Mapped {
     /// Adds a block.
     fn add(&mut self, start: u64, size: u64, residency: &Residency) {
         self.sum.add(size);
+        self.blocks.push((start, size));
         self.lengths.add(size);
         self.resident += residency.resident(start, start + size);
         self.common += residency.common(start, start + size);

@@ -168,13 +168,22 @@ impl GlibcHeap {
     }
 }
 
-/// Gets the blocks of arenas while a heap is read, but not blocks that are mappings of their own.
+/// Gets the blocks of a heap while it is read.
 pub trait Blocks {
+    /// Whether [`Blocks::cached`] is wanted, for which the lists of threads' caches are followed.
+    const WANTS_CACHED: bool = false;
+
     /// A block, in the order of addresses within a stretch. Chunks in fast bins are not told; chunks in threads'
     /// caches are told like blocks.
     fn block(&mut self, address: u64, size: u64, residency: &Residency);
     /// A stretch of an arena has ended.
     fn stretch_ends(&mut self, residency: &Residency);
+    /// A freed block in a thread's cache, which was told like a block before.
+    fn cached(&mut self, _address: u64) {}
+    /// A block that is a mapping of its own.
+    fn mapped(&mut self, _address: u64, _size: u64) {}
+    /// An arena, before its blocks.
+    fn arena(&mut self, _arena: &arenas::Arena) {}
 }
 
 /// A receiver that ignores all blocks.
@@ -202,23 +211,40 @@ pub fn read_and_tell(key: ProcessKey, blocks: &mut impl Blocks) -> Result<GlibcH
     heap
 }
 
+/// Reads the heap in a memory whose mappings and C library's version are known: a core's, for instance.
+pub fn read_memory(
+    memory: &(impl Memory + Sync),
+    mappings: &[Mapping],
+    version: Version,
+    residency: &mut Residency,
+    blocks: &mut impl Blocks,
+) -> Result<GlibcHeap, GlibcError> {
+    let layout = Layout::of(version).ok_or(GlibcError::Version(version))?;
+    read_from(memory, mappings, &layout, residency, blocks)
+}
+
 /// The version of the process's C library. The version of a static program is in its own file.
 pub(crate) fn version(pid: Pid, mappings: &[Mapping]) -> Option<Version> {
+    layout::version_of(pid, file_of(mappings)?)
+}
+
+/// The mapping of the file that contains the C library: the library's own, or the program's.
+pub fn file_of(mappings: &[Mapping]) -> Option<&Mapping> {
     let library = mappings.iter().find(|mapping| is_libc(mapping));
     let program = || {
         mappings
             .iter()
             .find(|mapping| mapping.executable && mapping.name.starts_with('/'))
     };
-    layout::version_of(pid, library.or_else(program)?)
+    library.or_else(program)
 }
 
-fn read_from(
+fn read_from<B: Blocks>(
     memory: &(impl Memory + Sync),
     mappings: &[Mapping],
     layout: &Layout,
     residency: &mut Residency,
-    blocks: &mut impl Blocks,
+    blocks: &mut B,
 ) -> Result<GlibcHeap, GlibcError> {
     let begun = Instant::now();
     let memory = &Metered::new(memory, MOST_CALLS);
@@ -237,6 +263,7 @@ fn read_from(
     let mut figures = Vec::new();
     let mut records = Records::new(layout, is_chunk);
     for arena in &arenas {
+        blocks.arena(arena);
         figures.push(walk_arena(
             memory,
             arena,
@@ -248,14 +275,21 @@ fn read_from(
         ));
     }
     let mut caches = 0;
+    let mut cached = Vec::new();
     let unread = records.each_cache(memory, |kept| {
         caches += u64::from(!kept.is_empty());
         for kept in kept {
+            if B::WANTS_CACHED {
+                cached.push((kept.address, kept.count));
+            }
             if let Some(arena) = place_of.arena(kept.address) {
                 figures[arena].cached.count += kept.count;
                 figures[arena].cached.bytes += kept.bytes;
             }
         }
+    });
+    caches::each_cached(memory, layout, cached, is_chunk, |address| {
+        blocks.cached(address);
     });
     if unread > 0 {
         problems.push(format!(
@@ -287,6 +321,9 @@ fn read_from(
         }
     }
     let mapped = mapped::read(memory, mappings, &place_of, residency);
+    for (start, size) in &mapped.blocks {
+        blocks.mapped(start + HEADER, size - HEADER);
+    }
     if memory.is_used_up() {
         problems.push(format!(
             "the look was given up after {MOST_CALLS} calls, because much of the memory can not be read or does not \

@@ -30,6 +30,17 @@ impl Residency {
         }
     }
 
+    /// Makes one for a memory whose pages are not known: each counts as resident.
+    pub fn unknown() -> Residency {
+        Residency {
+            map: None,
+            start: 0,
+            before: Vec::new(),
+            common_before: Vec::new(),
+            holds: Vec::new(),
+        }
+    }
+
     /// Makes one from known pages, from a page number on.
     #[cfg(test)]
     pub fn of_pages(first: u64, pages: impl Iterator<Item = bool>) -> Residency {

@@ -1,0 +1,135 @@
+//! The live blocks of a target: glibc's, and those of CPython's pools.
+
+use loam_process::glibc::arenas::Arena;
+use loam_process::glibc::{self, Blocks, GlibcError, Residency};
+
+use crate::modules::Modules;
+use crate::python::{self, Pools, Python};
+use crate::table::{Stretch, Table};
+use crate::target::{Bytes, Target};
+
+/// Where glibc keeps the records of its arenas: they lead to freed chunks, and are no roots.
+const ARENA_RECORD: u64 = 2200;
+/// Before a block of its own mapping.
+const HEADER: u64 = 16;
+/// Chunks of arenas but the main one lie in heaps that begin at multiples of this.
+const HEAPS: u64 = 64 << 20;
+
+/// The blocks of a target.
+pub struct Heap {
+    /// All live blocks.
+    pub blocks: Table,
+    /// Ranges that are heap, sorted, and therefore no roots.
+    pub ranges: Vec<(u64, u64)>,
+    /// What CPython's own allocator keeps.
+    pub pools: Option<Pools>,
+    /// The allocator, in words.
+    pub allocator: String,
+    /// What was left out and why, in words.
+    pub problems: Vec<String>,
+}
+
+#[derive(Default)]
+struct Collector {
+    stretches: Vec<Stretch>,
+    stretch: Stretch,
+    freed: Vec<u64>,
+    mapped: Vec<(u64, u64)>,
+    arenas: Vec<Arena>,
+}
+
+impl Blocks for Collector {
+    const WANTS_CACHED: bool = true;
+
+    fn block(&mut self, address: u64, size: u64, _: &Residency) {
+        // A walk that went back may tell a block again; the first time counts.
+        self.stretch.push(address, size);
+    }
+
+    fn stretch_ends(&mut self, _: &Residency) {
+        self.stretches.push(std::mem::take(&mut self.stretch));
+    }
+
+    fn cached(&mut self, address: u64) {
+        self.freed.push(address);
+    }
+
+    fn mapped(&mut self, address: u64, size: u64) {
+        self.mapped.push((address, size));
+    }
+
+    fn arena(&mut self, arena: &Arena) {
+        self.arenas.push(arena.clone());
+    }
+}
+
+/// Finds the live blocks.
+pub fn read(target: &dyn Target, modules: &Modules) -> Result<Heap, GlibcError> {
+    let version = target.glibc().ok_or(GlibcError::Absent)?;
+    let mut collector = Collector::default();
+    let mut residency = target.residency();
+    let walked = glibc::read_memory(
+        &Bytes(target),
+        target.mappings(),
+        version,
+        &mut residency,
+        &mut collector,
+    )?;
+    let Collector {
+        mut stretches,
+        freed,
+        mapped,
+        arenas,
+        ..
+    } = collector;
+    let mut ranges = Vec::new();
+    for (arena, figures) in arenas.iter().zip(&walked.arenas) {
+        ranges.push((arena.address, arena.address + ARENA_RECORD));
+        // What could not be followed may hold pointers, so that it is looked at like any other memory.
+        if figures.unread > 0 {
+            continue;
+        }
+        for (start, end) in &arena.stretches {
+            let from = if arena.is_main {
+                *start
+            } else {
+                start - start % HEAPS
+            };
+            ranges.push((from, *end));
+        }
+    }
+    for (address, size) in mapped {
+        ranges.push((address.saturating_sub(HEADER), address.saturating_add(size)));
+        let mut stretch = Stretch::default();
+        stretch.push(address, size);
+        stretches.push(stretch);
+    }
+    ranges.sort_unstable();
+    let mut problems = walked.problems;
+    let mut pools = None;
+    if Python::is_in(modules) {
+        let is_heap = |address: u64| {
+            let place = ranges.partition_point(|(start, _)| *start <= address);
+            place > 0 && address < ranges[place - 1].1
+        };
+        if let Some(found) = python::pools(target, is_heap) {
+            stretches.extend(found.stretches);
+            ranges.extend(found.ranges);
+            ranges.sort_unstable();
+            pools = Some(found.pools);
+        }
+    }
+    let (blocks, left_out) = Table::of(stretches, freed);
+    if left_out > 0 {
+        problems.push(format!(
+            "{left_out} stretches of blocks overlap others and were left out"
+        ));
+    }
+    Ok(Heap {
+        blocks,
+        ranges,
+        pools,
+        allocator: format!("glibc {version}"),
+        problems,
+    })
+}

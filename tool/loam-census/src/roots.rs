@@ -1,0 +1,309 @@
+//! Where pointers to blocks begin: variables, stacks, registers, and memory that the program maps itself.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+use loam_format::units::bytes;
+use loam_process::mappings::Mapping;
+
+use crate::graph::{workers, WINDOW};
+use crate::modules::Modules;
+use crate::names;
+use crate::table::Table;
+use crate::target::{Target, Thread};
+
+/// A root: a variable, a stack, a mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// What it is, printable.
+    pub name: String,
+    /// A dead part of a stack: what only it points to is neither held nor surely lost.
+    pub is_weak: bool,
+}
+
+/// The roots of a target.
+#[derive(Debug, Default)]
+pub struct Roots {
+    /// Strong ones and weak ones.
+    pub all: Vec<Root>,
+    /// A root and a block to which it points; sorted, each once.
+    pub edges: Vec<(u32, u32)>,
+    /// Threads whose registers are known in part, and threads that ran.
+    pub partly: (usize, usize),
+    /// Bytes that were looked at, and bytes that could not be read.
+    pub looked_at: u64,
+    /// See `looked_at`.
+    pub unread: u64,
+}
+
+/// No more roots are told apart.
+const MOST: usize = 1 << 18;
+/// Below a stack pointer the ABI lets leaf functions keep this much.
+const RED_ZONE: u64 = 128;
+/// The work of one turn.
+const PIECE: u64 = 4 << 20;
+
+#[derive(Debug, Clone, Copy)]
+enum Whose {
+    Variables,
+    Stack(u64),
+    DeadStack(u64),
+    Mapping(usize),
+}
+
+#[derive(Default)]
+struct Named {
+    all: Vec<Root>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Named {
+    fn number(&mut self, name: String, is_weak: bool) -> u32 {
+        let name = match self.all.len() >= MOST {
+            true => "many other roots".to_owned(),
+            false => name,
+        };
+        let all = &mut self.all;
+        *self.numbers.entry(name.clone()).or_insert_with(|| {
+            all.push(Root { name, is_weak });
+            all.len() as u32 - 1
+        })
+    }
+}
+
+/// Finds the roots. `heap`: ranges, sorted, that are no roots.
+pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64, u64)]) -> Roots {
+    let threads = target.threads();
+    let pieces = pieces(target.mappings(), modules, &threads, heap);
+    let named = Mutex::new(Named::default());
+    let edges = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    let (looked_at, unread) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..workers().min(pieces.len()) {
+            scope.spawn(|| {
+                let mut look = Look {
+                    target,
+                    modules,
+                    blocks,
+                    named: &named,
+                    window: vec![0; WINDOW],
+                    found: Vec::new(),
+                    hint: 0,
+                    looked_at: 0,
+                    unread: 0,
+                };
+                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    look.piece(*piece);
+                }
+                looked_at.fetch_add(look.looked_at, Ordering::Relaxed);
+                unread.fetch_add(look.unread, Ordering::Relaxed);
+                let mut edges = edges
+                    .lock()
+                    .unwrap_or_else(|poisoned| poisoned.into_inner());
+                edges.append(&mut look.found);
+            });
+        }
+    });
+    let mut named = named
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut edges = edges
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut hint = 0;
+    for thread in &threads {
+        for register in &thread.registers {
+            if let Some(block) = blocks.find(*register, &mut hint) {
+                let name = format!("registers of thread {}", thread.id);
+                edges.push((named.number(name, false), block));
+            }
+        }
+    }
+    edges.sort_unstable();
+    edges.dedup();
+    let partly = threads
+        .iter()
+        .filter(|one| !one.is_whole && one.stack.is_some());
+    let running = threads.iter().filter(|one| one.stack.is_none());
+    Roots {
+        all: named.all,
+        edges,
+        partly: (partly.count(), running.count()),
+        looked_at: looked_at.into_inner(),
+        unread: unread.into_inner(),
+    }
+}
+
+/// Whether a mapping can have pointers: it can be written to, or has no file, and is no device.
+fn may_have(mapping: &Mapping) -> bool {
+    let is_device = mapping.name.starts_with("/dev/")
+        && !mapping.name.starts_with("/dev/shm/")
+        && !mapping.name.starts_with("/dev/zero");
+    let is_kernels = mapping.name.starts_with("[v") || mapping.name == "[uprobes]";
+    let is_of_a_file = mapping.name.starts_with('/');
+    mapping.readable && !is_device && !is_kernels && (mapping.writable || !is_of_a_file)
+}
+
+fn pieces(
+    mappings: &[Mapping],
+    modules: &Modules,
+    threads: &[Thread],
+    heap: &[(u64, u64)],
+) -> Vec<(u64, u64, Whose)> {
+    let mut found = Vec::new();
+    let mut add = |start: u64, end: u64, whose: Whose| {
+        let mut at = start;
+        while at < end {
+            let next = (at + PIECE).min(end);
+            found.push((at, next, whose));
+            at = next;
+        }
+    };
+    for (number, mapping) in mappings.iter().enumerate() {
+        if !may_have(mapping) {
+            continue;
+        }
+        for (start, end) in without(mapping.start, mapping.end, heap) {
+            let stack = threads
+                .iter()
+                .filter_map(|one| Some((one.stack?, one.id)))
+                .filter(|(stack, _)| (start..end).contains(stack))
+                .min();
+            match stack {
+                Some((stack, id)) => {
+                    let live = stack.saturating_sub(RED_ZONE).max(start) & !7;
+                    add(start, live, Whose::DeadStack(id));
+                    add(live, end, Whose::Stack(id));
+                }
+                None if modules.at(start).is_some() => add(start, end, Whose::Variables),
+                None => add(start, end, Whose::Mapping(number)),
+            }
+        }
+    }
+    found
+}
+
+/// The parts of a range that are in none of the others, which are sorted.
+fn without(start: u64, end: u64, others: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut parts = Vec::new();
+    let mut at = start;
+    let first = others.partition_point(|(_, behind)| *behind <= start);
+    for (from, to) in &others[first..] {
+        if *from >= end {
+            break;
+        }
+        if *from > at {
+            parts.push((at, *from));
+        }
+        at = at.max(*to);
+    }
+    if at < end {
+        parts.push((at, end));
+    }
+    parts
+}
+
+struct Look<'a> {
+    target: &'a dyn Target,
+    modules: &'a Modules<'a>,
+    blocks: &'a Table,
+    named: &'a Mutex<Named>,
+    window: Vec<u8>,
+    found: Vec<(u32, u32)>,
+    hint: usize,
+    looked_at: u64,
+    unread: u64,
+}
+
+impl Look<'_> {
+    fn piece(&mut self, (start, end, whose): (u64, u64, Whose)) {
+        let (low, high) = self.blocks.span();
+        // The variable of the last pointer.
+        let mut last = (0, 0, 0);
+        for (from, to) in self.target.present(start, end) {
+            let (mut at, to) = (from.max(start), to.min(end));
+            while at < to {
+                let length = (to - at).min(WINDOW as u64) as usize;
+                let mut window = std::mem::take(&mut self.window);
+                self.unread += self.target.fill(at, &mut window[..length]);
+                self.looked_at += length as u64;
+                for (place, word) in window[..length].chunks_exact(8).enumerate() {
+                    let word = u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]));
+                    if word < low || word >= high {
+                        continue;
+                    }
+                    let Some(block) = self.blocks.find(word, &mut self.hint) else {
+                        continue;
+                    };
+                    let address = at + 8 * place as u64;
+                    if !(last.0..last.1).contains(&address) {
+                        last = self.root(address, whose);
+                    }
+                    if self.found.last() != Some(&(last.2, block)) {
+                        self.found.push((last.2, block));
+                    }
+                }
+                self.window = window;
+                at += length as u64;
+            }
+        }
+    }
+
+    /// The root at an address, and the range for which that is so.
+    fn root(&mut self, address: u64, whose: Whose) -> (u64, u64, u32) {
+        let (mut start, mut end) = (address, address + 1);
+        let name = match whose {
+            Whose::Stack(id) => format!("stack of thread {id}"),
+            Whose::DeadStack(id) => format!("dead part of the stack of thread {id}"),
+            Whose::Mapping(number) => {
+                let mapping = &self.target.mappings()[number];
+                let what = match mapping.name.as_str() {
+                    "" => "mapping".to_owned(),
+                    name => names::printable(name, 80),
+                };
+                format!(
+                    "{what}, {} at {:#x}",
+                    bytes(mapping.size() as f64),
+                    mapping.start
+                )
+            }
+            Whose::Variables => {
+                let module = self.modules.at(address);
+                let module = module.map_or("?", |one| one.name.as_str());
+                match self.modules.symbol(address) {
+                    Some((from, to, name)) => {
+                        (start, end) = (from, to);
+                        format!("`{}` (variable of {module})", names::of_variable(&name))
+                    }
+                    None => format!("variables of {module}"),
+                }
+            }
+        };
+        if !matches!(whose, Whose::Variables) {
+            (start, end) = (0, u64::MAX);
+        }
+        let is_weak = matches!(whose, Whose::DeadStack(_));
+        let mut named = self
+            .named
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        (start, end, named.number(name, is_weak))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heaps_are_cut_out_of_mappings() {
+        assert_eq!(
+            without(10, 50, &[(0, 5), (20, 30), (60, 70)]),
+            [(10, 20), (30, 50)]
+        );
+        assert_eq!(without(10, 50, &[(0, 60)]), []);
+        assert_eq!(without(10, 50, &[(5, 20), (15, 25), (40, 99)]), [(25, 40)]);
+    }
+}

@@ -1,0 +1,283 @@
+//! `loam census`: programs that know their own objects and what they lost, live and as cores.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::common::{loam, root, skip, Ran, Talker};
+use serde_json::Value;
+
+/// `tests/census/shop.cpp`, compiled once for all tests, and the same without symbols.
+fn shop() -> Option<&'static [PathBuf; 2]> {
+    static BUILT: OnceLock<Option<(tempfile::TempDir, [PathBuf; 2])>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("shop");
+        let stripped = folder.path().join("shop-stripped");
+        let is_built = build(&["-pthread"], &program) && build(&["-pthread", "-s"], &stripped);
+        is_built.then_some((folder, [program, stripped]))
+    });
+    if built.is_none() {
+        skip("there is no C++ compiler");
+    }
+    built.as_ref().map(|(_, programs)| programs)
+}
+
+fn build(options: &[&str], product: &Path) -> bool {
+    Command::new("c++")
+        .args(["-O1", "-std=c++17"])
+        .args(options)
+        .arg(root().join("tests/census/shop.cpp"))
+        .arg("-o")
+        .arg(product)
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn start(program: &Path) -> Talker {
+    let mut command = Command::new(program);
+    command
+        .env_remove("LD_PRELOAD")
+        .env_remove("GLIBC_TUNABLES");
+    Talker::start(&mut command)
+}
+
+fn census(target: &str) -> Value {
+    let ran = Ran::of(loam().args(["census", "--json", target]).output().unwrap());
+    assert!(ran.code == Some(0), "{}", ran.err);
+    serde_json::from_str::<Value>(&ran.out).unwrap()["census"].take()
+}
+
+fn row<'a>(census: &'a Value, name: &str) -> &'a Value {
+    let rows = census["rows"].as_array().unwrap();
+    let found = rows.iter().find(|row| row["name"] == name);
+    found.unwrap_or_else(|| panic!("{name}: {rows:#?}"))
+}
+
+fn number(row: &Value, field: &str) -> u64 {
+    row[field].as_u64().unwrap()
+}
+
+/// What `shop` makes, and what it loses.
+fn assert_shop(census: &Value) {
+    for (name, blocks) in [
+        ("shop::Session", 6_000),
+        ("shop::Poly", 20_000),
+        ("shop::Circle", 20_500),
+    ] {
+        assert_eq!(number(row(census, name), "blocks"), blocks, "{name}");
+        assert_eq!(number(row(census, name), "lost_blocks"), 0, "{name}");
+    }
+    // A session has a name and 200 numbers.
+    let sessions = row(census, "shop::Session");
+    assert!(
+        number(sessions, "with_parts_bytes") >= 6_000 * (1_600 + 40),
+        "{sessions}"
+    );
+    assert!(number(sessions, "held_bytes") >= number(sessions, "with_parts_bytes"));
+    assert_eq!(number(row(census, "shop::Left"), "blocks"), 6_000);
+    let lost = number(&census["lost"], "blocks");
+    assert!(
+        (5_800 + 3_990..=6_000 + 4_200).contains(&lost),
+        "{lost}: {:#}",
+        census["groups"]
+    );
+    let rows = census["rows"].as_array().unwrap();
+    let sum: u64 = rows.iter().map(|row| number(row, "with_parts_bytes")).sum();
+    assert_eq!(sum, number(&census["live"], "bytes"));
+}
+
+#[test]
+fn types_holders_and_lost_blocks_are_what_the_program_knows() {
+    let Some(programs) = shop() else { return };
+    for program in programs {
+        let shop = start(program);
+        let census = census(&shop.pid());
+        assert_shop(&census);
+        let is_stripped = program.ends_with("shop-stripped");
+        if !is_stripped {
+            let path = row(&census, "shop::Session")["path"].to_string();
+            assert!(
+                path.contains("`shop::sessions` (variable of shop)"),
+                "{path}"
+            );
+            assert_eq!(
+                number(row(&census, "object with file_ops"), "blocks"),
+                1_000
+            );
+        }
+    }
+}
+
+#[test]
+fn a_core_says_what_its_process_said() {
+    let Some([program, _]) = shop() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let shop = start(program);
+    let live = census(&shop.pid());
+    let name = folder.path().join("core");
+    let made = Command::new("gcore")
+        .arg("-o")
+        .arg(&name)
+        .arg(shop.pid())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        return skip("there is no gcore, or it may not attach");
+    }
+    let core = folder.path().join(format!("core.{}", shop.pid()));
+    let of_core = census(core.to_str().unwrap());
+    assert_shop(&of_core);
+    assert_eq!(of_core["live"], live["live"]);
+    for name in ["shop::Session", "shop::Poly", "shop::Left"] {
+        for field in ["blocks", "own_bytes", "with_parts_bytes"] {
+            assert_eq!(
+                row(&of_core, name)[field],
+                row(&live, name)[field],
+                "{name} {field}"
+            );
+        }
+    }
+    // The same compressed.
+    let bytes = std::fs::read(&core).unwrap();
+    let packed = folder.path().join("core.zst");
+    std::fs::write(&packed, zstd::encode_all(&bytes[..], 1).unwrap()).unwrap();
+    assert_eq!(census(packed.to_str().unwrap())["rows"], of_core["rows"]);
+    // Cut off: what is left is read, and the rest is said.
+    let cut = folder.path().join("core.cut");
+    std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let ran = Ran::of(loam().arg("census").arg(&cut).output().unwrap());
+    let said = format!("{}{}", ran.out, ran.err);
+    assert!(said.contains("cut off") || ran.code != Some(0), "{said}");
+}
+
+/// LeakSanitizer's verdict on the same program: sizes and counts.
+#[test]
+fn lost_blocks_are_those_that_leaksanitizer_finds() {
+    let Some([program, _]) = shop() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let sanitized = folder.path().join("shop-lsan");
+    if !build(&["-pthread", "-fsanitize=leak"], &sanitized) {
+        return skip("the compiler has no LeakSanitizer");
+    }
+    let output = Command::new(&sanitized).arg("check").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let Some(line) = said
+        .lines()
+        .find(|line| line.starts_with("SUMMARY: LeakSanitizer:"))
+    else {
+        return skip("LeakSanitizer does not run here");
+    };
+    let words: Vec<&str> = line.split(' ').collect();
+    let place = words
+        .iter()
+        .position(|word| *word == "allocation(s).")
+        .unwrap();
+    let theirs: f64 = words[place - 1].parse().unwrap();
+    let shop = start(program);
+    let ours = number(&census(&shop.pid())["lost"], "blocks") as f64;
+    assert!((ours / theirs - 1.0).abs() < 0.05, "{ours} {theirs}");
+}
+
+#[test]
+fn pythons_objects_are_counted_by_type() {
+    let script = "
+import gc, sys, time
+class Session:
+    def __init__(self, n):
+        self.name = 'a session with a long name ' * 2 + str(n)
+        self.values = [float(n + i) for i in range(20)]
+class Slotted:
+    __slots__ = ('a', 'b')
+sessions = {n: Session(n) for n in range(3000)}
+slotted = [Slotted() for n in range(2000)]
+gc.collect()
+print('ready', flush=True)
+sys.stdin.readline()
+";
+    let mut command = Command::new("python3");
+    command.args(["-S", "-c", script]).env_remove("LD_PRELOAD");
+    if !Command::new("python3")
+        .arg("-V")
+        .output()
+        .is_ok_and(|ran| ran.status.success())
+    {
+        return skip("there is no python3");
+    }
+    let python = Talker::start(&mut command);
+    let census = census(&python.pid());
+    assert_eq!(number(row(&census, "Session"), "blocks"), 3_000);
+    assert_eq!(number(row(&census, "Slotted"), "blocks"), 2_000);
+    assert!(number(row(&census, "float"), "blocks") >= 60_000);
+    assert!(number(row(&census, "str"), "blocks") >= 3_000);
+    let live = number(&census["live"], "bytes");
+    let rows = census["rows"].as_array().unwrap();
+    let typed = rows.iter().filter(|row| row["kind"] == "python");
+    let typed: u64 = typed.map(|row| number(row, "with_parts_bytes")).sum();
+    assert!(typed as f64 > 0.9 * live as f64, "{typed} of {live}");
+    let lost = number(&census["lost"], "bytes");
+    assert!(lost as f64 <= 0.001 * live as f64, "{:#}", census["groups"]);
+    assert!(number(&census["pools"], "arena_bytes") > number(&census["pools"], "block_bytes"));
+}
+
+#[test]
+fn two_censuses_are_compared_and_leaks_are_a_finding() {
+    let Some([program, _]) = shop() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let shop = start(program);
+    let ran = Ran::of(
+        loam()
+            .args(["census", "--leaks", &shop.pid()])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(ran.out.contains("shop::Left"), "{}", ran.out);
+    let ran = Ran::of(
+        loam()
+            .args(["census", "--json", &shop.pid()])
+            .output()
+            .unwrap(),
+    );
+    let (a, b) = (folder.path().join("a.json"), folder.path().join("b.json"));
+    std::fs::write(&a, &ran.out).unwrap();
+    let mut later: Value = serde_json::from_str(&ran.out).unwrap();
+    let rows = later["census"]["rows"].as_array_mut().unwrap();
+    let row = rows
+        .iter_mut()
+        .find(|row| row["name"] == "shop::Poly")
+        .unwrap();
+    row["blocks"] = 20_500.into();
+    row["with_parts_bytes"] = (number(row, "with_parts_bytes") + 500_000).into();
+    std::fs::write(&b, later.to_string()).unwrap();
+    let ran = Ran::of(
+        loam()
+            .args(["census", "--diff"])
+            .args([&a, &b])
+            .output()
+            .unwrap(),
+    );
+    assert!(ran.code == Some(0), "{}", ran.err);
+    assert!(
+        ran.out.contains("shop::Poly") && ran.out.contains("+500"),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn what_is_no_core_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("core");
+    for bytes in [
+        &b"nothing"[..],
+        b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x04\0",
+    ] {
+        std::fs::write(&file, bytes).unwrap();
+        let ran = Ran::of(loam().arg("census").arg(&file).output().unwrap());
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.err.contains("no ELF core"), "{}", ran.err);
+    }
+}
