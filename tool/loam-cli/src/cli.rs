@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     advise, allocators, check, doctor, export, gate, generate, lab, map, pins, record, replay, run,
-    stats, top, trace,
+    stats, top, trace, trim,
 };
 
 const EXIT_CODES: &str = "\
@@ -40,6 +40,7 @@ pub enum Verb {
     Gate(gate::args::GateArgs),
     Stats(stats::args::StatsArgs),
     Doctor(doctor::args::DoctorArgs),
+    Trim(trim::args::TrimArgs),
     Pins(pins::args::PinsArgs),
     Map(map::args::MapArgs),
     Top(top::args::TopArgs),

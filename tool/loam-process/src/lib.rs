@@ -14,7 +14,7 @@
 //! A process may hold up any look at it. So looks are done `apart`, and no more often than their `budget` allows.
 //! Nothing here prints.
 
-// Unsafe code is allowed in `queries` alone.
+// Unsafe code is allowed in `queries` and `trim::system` alone.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -40,4 +40,6 @@ pub mod residence;
 pub mod rings;
 pub mod script;
 pub mod symbols;
+#[cfg(target_arch = "x86_64")]
+pub mod trim;
 pub mod unwind;

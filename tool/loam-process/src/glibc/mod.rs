@@ -166,6 +166,8 @@ pub trait Blocks {
     fn block(&mut self, address: u64, size: u64, residency: &Residency);
     /// A stretch of an arena has ended.
     fn stretch_ends(&mut self, residency: &Residency);
+    /// A hole between blocks, or the chunk behind the last one (`is_top`), by its header.
+    fn hole(&mut self, _arena: u64, _address: u64, _size: u64, _is_top: bool, _: &Residency) {}
 }
 
 /// A receiver that ignores all blocks.
@@ -340,8 +342,10 @@ fn walk_arena(
                 }
                 State::Free => {
                     figures.holes.add(chunk.size);
+                    blocks.hole(arena.address, chunk.address, chunk.size, false, residency);
                 }
                 State::Top => {
+                    blocks.hole(arena.address, chunk.address, chunk.size, true, residency);
                     figures.top += chunk.size;
                     figures.top_resident +=
                         residency.resident(chunk.address, chunk.address + chunk.size);
