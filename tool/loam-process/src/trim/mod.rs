@@ -429,6 +429,22 @@ pub fn tracer(pid: Pid) -> Option<Pid> {
     line.trim().parse().ok().filter(|tracer| *tracer != 0)
 }
 
+/// Whether a thread can not be traced because a thread of this program still traces it, or did a moment ago.
+fn is_ours(thread: Pid, error: &io::Error) -> bool {
+    let me = std::process::id();
+    error.raw_os_error() == Some(nix::libc::EPERM)
+        && match tracer(thread) {
+            // A thread's number: it may have ended since.
+            Some(by) => std::path::Path::new(&format!("/proc/{me}/task/{by}")).exists(),
+            None => Stat::read(thread).is_ok_and(|stat| !stat.is_dead()) && may_trace(thread),
+        }
+}
+
+/// Whether the system lets this program look into the process as deep as tracing needs.
+fn may_trace(thread: Pid) -> bool {
+    File::open(format!("/proc/{thread}/mem")).is_ok()
+}
+
 /// What an error of a stop means.
 fn of_stop(pid: Pid, error: TrimError) -> TrimError {
     let TrimError::Io(system) = &error else {

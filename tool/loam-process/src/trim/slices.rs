@@ -14,8 +14,10 @@ use super::{Step, TrimError, Watch};
 use crate::process::Pid;
 use loam_format::memory::Memory;
 
-/// How long a thread may take to stop. A thread in an uninterruptible wait never does.
-const PATIENCE: Duration = Duration::from_millis(2);
+/// How long a thread may take to stop, while nothing stands yet. A thread in an uninterruptible wait never does. Chosen: on
+/// a busy machine a thread waits for a processor for some ten milliseconds, and a thread that is given up after it was
+/// interrupted may see an EINTR that nobody turns into a new begin of its call.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How much of a stop's time is planned. The rest is for the ways there and back.
 const PLANNED: f64 = 0.6;
 /// What a page takes until that is measured.
@@ -83,6 +85,8 @@ fn hold(thread: Pid) -> Result<Result<Held, Futile>, TrimError> {
         Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {
             return Ok(Err(Futile::Gone))
         }
+        // The thread that traced it for the last stop has ended, and the kernel has not let go yet.
+        Err(error) if super::is_ours(thread, &error) => return Ok(Err(Futile::Unfit)),
         seized => seized?,
     }
     system::interrupt(thread)?;

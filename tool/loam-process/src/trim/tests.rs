@@ -178,7 +178,7 @@ fn a_tool_that_dies_at_any_step_leaves_the_program_whole() {
             let Some(program) = Program::start(threads) else {
                 return;
             };
-            for time in 0..3 {
+            for time in 0..2 {
                 let status = Command::new(std::env::current_exe().unwrap())
                     .args(["--ignored", "--exact", "trim::tests::dies"])
                     .env(DIES, format!("{} {step} {time}", program.pid()))

@@ -87,9 +87,10 @@ fn word(memory: &impl Memory, address: u64) -> Option<u64> {
     words::<1>(memory, address).map(|[word]| word)
 }
 
+/// Whether a free chunk can belong to that arena. glibc marks chunks of other arenas when it hands them out, and not all
+/// free ones.
 fn belongs(head: u64, hole: &Hole) -> bool {
-    let other = if hole.is_main { 0 } else { IN_OTHER_ARENA };
-    head & (IS_MAPPED | IN_OTHER_ARENA) == other
+    head & IS_MAPPED == 0 && !(hole.is_main && head & IN_OTHER_ARENA != 0)
 }
 
 fn hole_in_list(memory: &impl Memory, hole: &Hole, conditions: &Conditions) -> Option<Verdict> {

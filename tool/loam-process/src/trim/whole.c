@@ -14,6 +14,7 @@
 
 enum { kBlocks = 3000 };
 static volatile int ends;
+static pthread_barrier_t filled;
 static volatile sig_atomic_t seen;
 
 static void fail(const char* what) {
@@ -73,6 +74,7 @@ static struct Set* fill(unsigned seed) {
 
 static void* thread(void* number) {
   struct Set* set = fill((unsigned)(size_t)number + 7);
+  pthread_barrier_wait(&filled);
   while (!ends) {
     churn(set, 200);
     usleep(500);
@@ -100,9 +102,11 @@ int main(int count, char** words) {
   struct sigaction action = {.sa_handler = on_signal};
   sigaction(SIGUSR1, &action, NULL);
   struct Set* set = fill(1);
+  pthread_barrier_init(&filled, NULL, threads + 1);
   for (int at = 0; at < threads; at++) {
     pthread_create(&others[at], NULL, thread, (void*)(size_t)at);
   }
+  pthread_barrier_wait(&filled);
   int waits = epoll_create1(0);
   puts("ready");
   fflush(stdout);
