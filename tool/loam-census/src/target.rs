@@ -142,7 +142,7 @@ impl Live {
         let mappings = mappings::read_names(pid)?;
         let mut live = Live {
             pid,
-            memory: ProcessMemory(pid),
+            memory: ProcessMemory::of(pid),
             pages: Pagemap::open(pid).ok(),
             glibc: None,
             mappings,

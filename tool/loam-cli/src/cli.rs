@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     advise, allocators, census, check, doctor, export, gate, generate, lab, map, pins, record,
-    replay, run, stats, top, trace,
+    replay, run, stats, top, trace, trim,
 };
 
 const EXIT_CODES: &str = "\
@@ -41,6 +41,7 @@ pub enum Verb {
     Stats(stats::args::StatsArgs),
     Doctor(doctor::args::DoctorArgs),
     Census(census::args::CensusArgs),
+    Trim(trim::args::TrimArgs),
     Pins(pins::args::PinsArgs),
     Map(map::args::MapArgs),
     Top(top::args::TopArgs),

@@ -4,7 +4,8 @@
 //! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
 //! `lab` measures them, `record` writes what a program asks for into a trace, `trace` says what is
 //! in it, `replay` measures it on each heap and `gate` compares it with a baseline, `check` says whether the replacement of malloc
-//! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `census` says what live blocks are, `pins` says whose blocks keep sparse
+//! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `census` says what live blocks are, `trim`
+//! gives free pages back, `pins` says whose blocks keep sparse
 //! pages and `map` draws them, `generate` prints
 //! the documentation that is made from the help.
 //! `output` prints messages; `names` says which names of functions are not to be trusted; `ending` listens for signals and for streams that go away.
@@ -33,6 +34,7 @@ pub mod run;
 pub mod stats;
 pub mod top;
 pub mod trace;
+pub mod trim;
 
 use anyhow::Result;
 use clap::CommandFactory;
@@ -64,6 +66,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Census(_)
         | Verb::Pins(_)
         | Verb::Map(_)
+        | Verb::Trim(_)
         | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);
         }
@@ -84,6 +87,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Pins(args) => pins::run(&args.resolve()),
         Verb::Map(args) => map::run(&args.resolve()),
         Verb::Doctor(args) => doctor::run(&args.resolve()),
+        Verb::Trim(args) => trim::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),
         Verb::Generate(args) => generate::run(&args.resolve(), &Cli::command()),

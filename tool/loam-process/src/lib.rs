@@ -14,7 +14,7 @@
 //! A process may hold up any look at it. So looks are done `apart`, and no more often than their `budget` allows.
 //! Nothing here prints.
 
-// Unsafe code is allowed in `queries` alone.
+// Unsafe code is allowed in `queries` and `trim::system` alone.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -44,5 +44,7 @@ pub mod script;
 pub mod settings;
 pub mod stacks;
 pub mod symbols;
+#[cfg(target_arch = "x86_64")]
+pub mod trim;
 pub mod untrusted;
 pub mod unwind;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! An older kernel refuses both with an error, and the callers (`pagemap`, `mappings`) read the files instead. This
-//! is the only unsafe code of the tool: the crate rustix makes the system calls, but has neither query.
+//! is unsafe code (so is `trim::system`): the crate rustix makes the system calls, but has neither query.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;

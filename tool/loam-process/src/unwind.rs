@@ -131,6 +131,16 @@ impl Stacks {
         }
     }
 
+    /// Learns which files are mapped, before [`Stacks::return_addresses`].
+    pub fn prepare(&mut self, mappings: Vec<Mapping>, codes: &mut Codes) {
+        self.learn(mappings, codes);
+    }
+
+    /// The addresses of all frames, whatever file they lie in, and whether they were followed to the stack's end.
+    pub fn return_addresses(&mut self, stack: &CopiedStack) -> (Vec<u64>, bool) {
+        self.places(stack)
+    }
+
     /// Takes the present mappings; false: nothing changed. A mapping that no longer exists is kept, while nothing
     /// else lies there, for stacks that were copied before.
     fn learn(&mut self, mappings: Vec<Mapping>, codes: &mut Codes) -> bool {

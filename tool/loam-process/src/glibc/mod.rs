@@ -184,6 +184,8 @@ pub trait Blocks {
     fn mapped(&mut self, _address: u64, _size: u64) {}
     /// An arena, before its blocks.
     fn arena(&mut self, _arena: &arenas::Arena) {}
+    /// A hole between blocks, or the chunk behind the last one (`is_top`), by its header.
+    fn hole(&mut self, _arena: u64, _address: u64, _size: u64, _is_top: bool, _: &Residency) {}
 }
 
 /// A receiver that ignores all blocks.
@@ -396,8 +398,10 @@ fn walk_arena(
                 }
                 State::Free => {
                     figures.holes.add(chunk.size);
+                    blocks.hole(arena.address, chunk.address, chunk.size, false, residency);
                 }
                 State::Top => {
+                    blocks.hole(arena.address, chunk.address, chunk.size, true, residency);
                     figures.top += chunk.size;
                     let end = chunk.address + chunk.size;
                     figures.top_resident += residency.resident(chunk.address, end);

@@ -131,6 +131,12 @@ impl Residency {
             .unwrap_or(true)
     }
 
+    /// Whether any page between two addresses holds something.
+    pub fn holds(&self, start: u64, end: u64) -> bool {
+        let mut pages = (start..end).step_by(PAGE as usize);
+        pages.any(|page| self.holds_something(page))
+    }
+
     /// The number of the stretch's first page, and how many it has.
     pub fn span(&self) -> (u64, u64) {
         let count = self.before.len().saturating_sub(1);

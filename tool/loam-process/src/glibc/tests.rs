@@ -341,7 +341,9 @@ fn the_heap_of_a_program_that_moves_the_break_is_read_to_its_end() {
         int main(void) { for (int i = 0; i < 1000; i++) malloc(1000);\n\
         if (sbrk(1 << 20) == (void*)-1) return 1;\n\
         for (int i = 0; i < 10000; i++) malloc(1000);\n puts(\"ready\"); fflush(stdout); pause(); }\n";
-    let Some(found) = read_while_it_runs(text, super::read) else {
+    let Some(found) = read_while_it_runs(text, |pid| {
+        super::read(crate::process::Stat::read(pid).unwrap().key(pid))
+    }) else {
         return;
     };
     // 11,000 blocks of 1,008 bytes, and what the C library took.

@@ -1,0 +1,506 @@
+//! Gives the free pages of a running program's heap back to the system, from outside (glibc's malloc).
+//!
+//! ```text
+//!  without a stop   walk of the heap --> free chunks --> pages that are there and the process's alone (plan)
+//!  in each stop     one thread --> outside of malloc (outside) --> takes the arena's lock (inject)
+//!                   --> chunks are checked again (verify) --> madvise --> unlocks --> goes on where it was
+//! ```
+//!
+//! No code of malloc runs. A process with one thread needs no lock. In a process with several threads the others run
+//! on: the lock keeps them out of the arena. The tool may die at any moment (`inject`). `docs/trust.md` has the proof.
+
+mod filters;
+mod home;
+mod inject;
+mod outside;
+mod plan;
+mod program;
+mod slices;
+mod system;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::glibc::layout::{Layout, Version};
+use crate::glibc::{self, GlibcError};
+use crate::mappings::{self, Mapping};
+use crate::process::{permission_remedy, Pid, ProcessError, ProcessKey, Stat};
+use loam_format::memory::ReadError;
+use outside::Frames;
+use plan::{Holes, Pages, Piece, Sums};
+use program::{Bytes, Program};
+use slices::{Futile, Setting, Slice};
+use verify::Conditions;
+
+/// Why nothing, or nothing more, was dropped.
+#[derive(Debug, Error)]
+pub enum TrimError {
+    /// The heap can not be read.
+    #[error(transparent)]
+    Heap(#[from] GlibcError),
+    /// The process.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The order of its stores was not studied.
+    #[error("its C library is glibc {0}, and a trim is proven safe from 2.28 to 2.41 only: nothing was dropped")]
+    Version(Version),
+    /// Its code is not understood.
+    #[error("nothing was dropped: {0}")]
+    Code(String),
+    /// The system's refusal to stop a thread.
+    #[error("the process can not be stopped: {0}")]
+    Stopping(String),
+    /// The heap does not add up.
+    #[error("the heap is corrupted, and nothing is dropped: {0}")]
+    Broken(String),
+    /// The kernel refused.
+    #[error("the kernel refused to drop pages: {0}")]
+    Refused(String),
+    /// The C library does not know of all threads.
+    #[error(
+        "it has threads that its C library does not know of, so that malloc takes no locks: nothing is safe here"
+    )]
+    Threads,
+    /// A thread can not be used.
+    #[error("a thread could not be used: {0}")]
+    Thread(String),
+    /// Filters that may not be read.
+    #[error(
+        "process {0} has seccomp filters that loam may not read (that needs CAP_SYS_ADMIN, outside of a container): a \
+         filter might end it; `--trust-filters` if you know that they allow madvise, futex and getpid"
+    )]
+    Filters(Pid),
+    /// A filter that is against it.
+    #[error("its seccomp filter does not allow {0}, or looks at the call's arguments")]
+    Forbidden(&'static str),
+    /// It ended.
+    #[error("the process ended meanwhile")]
+    Ended,
+    /// No moment was found.
+    #[error("no safe moment was found in {0} stops: {1}")]
+    NoMoment(u32, &'static str),
+    /// Other errors of the system.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Its memory.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// How to trim.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How long a stop may take.
+    pub max_stop: Duration,
+    /// Whether seccomp filters that can not be read are believed to allow the calls.
+    pub trusts_filters: bool,
+}
+
+/// What could be dropped, or was.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outcome {
+    /// Resident bytes of the process before and after.
+    pub resident: (u64, u64),
+    /// Resident bytes that could be given back, by the last look.
+    pub could: u64,
+    /// Resident bytes given back.
+    pub bytes: u64,
+    /// Swapped out bytes given back.
+    pub swapped: u64,
+    /// Ranges.
+    pub ranges: u64,
+    /// Stops that dropped something.
+    pub slices: u64,
+    /// Stops that did not.
+    pub futile: u64,
+    /// The longest stop.
+    pub longest: Duration,
+    /// All stops together.
+    pub stood: Duration,
+    /// Resident bytes in free chunks that the program changed meanwhile.
+    pub changed: u64,
+    /// Resident bytes in pages that other processes have as well.
+    pub shared: u64,
+    /// Resident bytes of the heap that are free, and that share their pages with live blocks or with chunks of fast
+    /// bins.
+    pub between: u64,
+    /// Bytes of small freed blocks that wait in fast bins and threads' caches.
+    pub small: u64,
+    /// What was not looked at, in words.
+    pub problems: Vec<String>,
+    /// How long all took.
+    pub took: Duration,
+}
+
+/// Moments at which the tool may die.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The thread stands.
+    Stopped,
+    /// The frames are on its stack.
+    Framed,
+    /// Its registers are those of the first call.
+    Armed,
+    /// It blocks all signals.
+    Masked,
+    /// It is about to take the lock.
+    Locking,
+    /// It has the lock, or knows that another thread has it.
+    Locked,
+    /// Its registers are those of a call.
+    Set,
+    /// A call has begun.
+    Begun,
+    /// A call has been made.
+    Made,
+    /// It is about to unlock.
+    Unlocking,
+    /// It has unlocked.
+    Unlocked,
+    /// Its signal mask is the program's.
+    Unmasked,
+    /// Its registers are the program's.
+    Restored,
+    /// It runs on.
+    LetGo,
+}
+
+/// Sees each step. The product's sees nothing.
+pub struct Watch(Option<Box<dyn Fn(Step) + Send + Sync>>);
+
+impl Watch {
+    fn at(&self, step: Step) {
+        if let Some(see) = &self.0 {
+            see(step);
+        }
+    }
+}
+
+/// The newest version whose order of stores is known (docs/trust.md).
+const NEWEST: Version = Version {
+    major: 2,
+    minor: 41,
+};
+/// How many stops in a row may find no safe moment.
+const MOST_FUTILE: u32 = 200;
+/// How often the heap is walked again because the program changed much of it meanwhile.
+const ROUNDS: usize = 3;
+
+/// A process that can be trimmed.
+struct Patient {
+    pid: Pid,
+    key: ProcessKey,
+    memory: File,
+    program: Program,
+    mappings: Vec<Mapping>,
+}
+
+impl Patient {
+    /// `writes`: whether it will be trimmed, and not only looked at.
+    fn open(pid: Pid, writes: bool) -> Result<Patient, TrimError> {
+        let key = Stat::read(pid)?.key(pid);
+        let mappings = mappings::read_names(pid)?;
+        let version = glibc::version(pid, &mappings).ok_or(GlibcError::Absent)?;
+        let layout = Layout::of(version).ok_or(GlibcError::Version(version))?;
+        if version > NEWEST {
+            return Err(TrimError::Version(version));
+        }
+        let memory = OpenOptions::new()
+            .read(true)
+            .write(writes)
+            .open(format!("/proc/{pid}/mem"))
+            .map_err(|error| ProcessError::of_io(pid, "the memory", &error))?;
+        let program = Program::read(pid, &mappings, layout.version, &Bytes(&memory))?;
+        Ok(Patient {
+            pid,
+            key,
+            memory,
+            program,
+            mappings,
+        })
+    }
+
+    /// Looks at the heap without a stop.
+    fn look(&self, outcome: &mut Outcome) -> Result<Vec<Piece>, TrimError> {
+        let mut holes = Holes::default();
+        let heap = glibc::read_and_tell(self.key, &mut holes)?;
+        let unread = heap.sum(|arena| arena.unread);
+        if unread > 0 {
+            return Err(TrimError::Broken(format!(
+                "{unread} bytes of its heap could not be followed from block to block"
+            )));
+        }
+        let pages = Pages::open(self.pid)
+            .map_err(|error| ProcessError::of_io(self.pid, "the pages", &error))?;
+        let mut sums = Sums::default();
+        let mut pieces = Vec::new();
+        for hole in &holes.found {
+            pages.pieces(hole, &mut pieces, &mut sums);
+        }
+        let locked = locked(self.pid, &self.mappings);
+        pieces.retain(|piece| {
+            !locked
+                .iter()
+                .any(|(start, end)| (*start..*end).contains(&piece.start))
+        });
+        plan::sums(&pieces, &mut sums);
+        let free = heap.sum(|arena| arena.holes.bytes + arena.top_resident);
+        outcome.could = sums.resident;
+        outcome.shared = sums.shared;
+        outcome.between =
+            free.saturating_sub(heap.sum(|arena| arena.whole_pages + arena.top_resident));
+        outcome.small = heap.sum(|arena| arena.fast.bytes + arena.cached.bytes);
+        outcome.problems = heap.problems;
+        Ok(pieces)
+    }
+}
+
+/// Says what a trim would give back. Nothing is stopped, and nothing is written.
+pub fn predict(pid: Pid) -> Result<Outcome, TrimError> {
+    let begun = Instant::now();
+    let mut outcome = Outcome::default();
+    let patient = Patient::open(pid, false)?;
+    outcome.resident = (resident(pid), resident(pid));
+    patient.look(&mut outcome)?;
+    outcome.took = begun.elapsed();
+    Ok(outcome)
+}
+
+/// Gives free pages back.
+pub fn run(pid: Pid, options: &Options) -> Result<Outcome, TrimError> {
+    watched(pid, options, Conditions::ALL, &Watch(None))
+}
+
+fn watched(
+    pid: Pid,
+    options: &Options,
+    conditions: Conditions,
+    watch: &Watch,
+) -> Result<Outcome, TrimError> {
+    let begun = Instant::now();
+    let patient = Patient::open(pid, true)?;
+    require_untraced(pid)?;
+    let mut frames = Frames::of(pid, &patient.mappings, patient.program.malloc.clone());
+    let mut outcome = Outcome {
+        resident: (resident(pid), 0),
+        ..Outcome::default()
+    };
+    let setting = Setting {
+        pid,
+        memory: &patient.memory,
+        program: &patient.program,
+        at_once: system::takes_ranges_of_itself(),
+        most: options.max_stop,
+        conditions,
+        watch,
+        trusts_filters: options.trusts_filters,
+    };
+    for _ in 0..ROUNDS {
+        let pieces = patient.look(&mut outcome)?;
+        outcome.changed = 0;
+        let mut by_arena: Vec<(u64, Vec<Piece>)> = Vec::new();
+        for piece in pieces {
+            match by_arena.last_mut() {
+                Some((arena, pieces)) if *arena == piece.hole.arena => pieces.push(piece),
+                _ => by_arena.push((piece.hole.arena, vec![piece])),
+            }
+        }
+        for (_, pieces) in &by_arena {
+            let done = arena(&setting, &mut frames, pieces, &mut outcome);
+            if let Err(error) = done {
+                return Err(of_stop(pid, error));
+            }
+        }
+        if outcome.changed * 20 < outcome.could {
+            break;
+        }
+    }
+    outcome.resident.1 = resident(pid);
+    outcome.took = begun.elapsed();
+    Ok(outcome)
+}
+
+/// Drops the pieces of an arena, stop by stop.
+fn arena(
+    setting: &Setting,
+    frames: &mut Frames,
+    pieces: &[Piece],
+    outcome: &mut Outcome,
+) -> Result<(), TrimError> {
+    let mut at = 0;
+    let mut page_takes = slices::FIRST_PAGE_TAKES;
+    let mut futile = 0;
+    let mut reasons: HashMap<&'static str, u32> = HashMap::new();
+    let mut threads = Vec::new();
+    while at < pieces.len() {
+        if threads.is_empty() {
+            threads = threads_of(setting.pid)?;
+        }
+        let Some(thread) = threads.pop() else {
+            return Err(TrimError::Ended);
+        };
+        // The end of the thread that traces lets go of what it traces.
+        let rest = &pieces[at..];
+        let done = std::thread::scope(|scope| {
+            let tracer = scope.spawn(|| slices::one(setting, frames, thread, rest, page_takes));
+            tracer
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        match done? {
+            Ok(slice) => {
+                at += slice.taken;
+                page_takes = slice.page_takes;
+                futile = 0;
+                add(outcome, &slice);
+                // The same thread is as good for the next stop.
+                threads.push(thread);
+                std::thread::sleep(slice.stood.max(Duration::from_micros(200)));
+            }
+            Err(reason) => {
+                outcome.futile += 1;
+                futile += 1;
+                let reason = match reason {
+                    Futile::Inside => {
+                        "its threads were inside of malloc, or that could not be ruled out"
+                    }
+                    Futile::Locked => "other threads had the lock of the arena",
+                    Futile::Unfit => "no thread stood on its own stack with room on it",
+                    Futile::Gone => "its threads ended",
+                };
+                *reasons.entry(reason).or_default() += 1;
+                if futile >= MOST_FUTILE {
+                    let most = reasons.iter().max_by_key(|(_, count)| **count);
+                    let most = most.map_or("", |(reason, _)| *reason);
+                    return Err(TrimError::NoMoment(futile, most));
+                }
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add(outcome: &mut Outcome, slice: &Slice) {
+    outcome.bytes += slice.bytes;
+    outcome.swapped += slice.swapped;
+    outcome.ranges += slice.ranges;
+    outcome.slices += 1;
+    outcome.changed += slice.changed_bytes;
+    outcome.longest = outcome.longest.max(slice.stood);
+    outcome.stood += slice.stood;
+}
+
+/// The threads of a process, the one to try first at the end: one that sleeps, and the first thread before others.
+fn threads_of(pid: Pid) -> Result<Vec<Pid>, TrimError> {
+    /// More than this are not asked for their state.
+    const MOST: usize = 16;
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| TrimError::Ended)?;
+    let mut found: Vec<Pid> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    found.sort_unstable();
+    found.truncate(MOST);
+    found.sort_by_key(|thread| {
+        let sleeps = Stat::read(*thread).is_ok_and(|stat| matches!(stat.state, 'S' | 'T'));
+        (sleeps, std::cmp::Reverse(*thread))
+    });
+    Ok(found)
+}
+
+/// Resident bytes of a process.
+fn resident(pid: Pid) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages = text
+        .split_whitespace()
+        .nth(1)
+        .and_then(|word| word.parse::<u64>().ok());
+    pages.unwrap_or(0) * plan::PAGE
+}
+
+fn require_untraced(pid: Pid) -> Result<(), TrimError> {
+    match tracer(pid) {
+        Some(tracer) => Err(TrimError::Stopping(format!(
+            "process {tracer} traces it already (a debugger, or strace); end that first"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The process that traces a process.
+pub fn tracer(pid: Pid) -> Option<Pid> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"))?;
+    line.trim().parse().ok().filter(|tracer| *tracer != 0)
+}
+
+/// Whether a thread can not be traced because a thread of this program still traces it, or did a moment ago.
+fn is_ours(thread: Pid, error: &io::Error) -> bool {
+    let me = std::process::id();
+    error.raw_os_error() == Some(nix::libc::EPERM)
+        && match tracer(thread) {
+            // A thread's number: it may have ended since.
+            Some(by) => std::path::Path::new(&format!("/proc/{me}/task/{by}")).exists(),
+            None => Stat::read(thread).is_ok_and(|stat| !stat.is_dead()) && may_trace(thread),
+        }
+}
+
+/// Whether the system lets this program look into the process as deep as tracing needs.
+fn may_trace(thread: Pid) -> bool {
+    File::open(format!("/proc/{thread}/mem")).is_ok()
+}
+
+/// What an error of a stop means.
+fn of_stop(pid: Pid, error: TrimError) -> TrimError {
+    let TrimError::Io(system) = &error else {
+        return error;
+    };
+    match system.raw_os_error() {
+        Some(nix::libc::ESRCH) => TrimError::Ended,
+        Some(nix::libc::EPERM | nix::libc::EACCES) => match require_untraced(pid) {
+            Err(traced) => traced,
+            Ok(()) => TrimError::Stopping(permission_remedy(pid)),
+        },
+        _ => error,
+    }
+}
+
+/// Stretches of the heap whose pages are locked in memory. Only a process that locks some is asked for them.
+fn locked(pid: Pid, mappings: &[Mapping]) -> Vec<(u64, u64)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    let locks = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    if locks == Some(0) {
+        return Vec::new();
+    }
+    // The flags of a mapping are behind its figures.
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    let mut found = Vec::new();
+    let mut current = None;
+    for line in text.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if flags.split_whitespace().any(|flag| flag == "lo") {
+                found.extend(current);
+            }
+        } else if let Some((start, end)) = line.split_whitespace().next().and_then(|word| {
+            let (start, end) = word.split_once('-')?;
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            Some((number(start)?, number(end)?))
+        }) {
+            current = Some((start, end));
+        }
+    }
+    if found.is_empty() && text.is_empty() {
+        found.extend(mappings.iter().map(|one| (one.start, one.end)));
+    }
+    found
+}
