@@ -5,8 +5,10 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     advise, allocators, census, check, doctor, export, gate, generate, lab, map, pins, record,
-    replay, run, stats, top, trace, trim,
+    replay, run, stats, top, trace,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::trim;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -41,6 +43,7 @@ pub enum Verb {
     Stats(stats::args::StatsArgs),
     Doctor(doctor::args::DoctorArgs),
     Census(census::args::CensusArgs),
+    #[cfg(target_arch = "x86_64")]
     Trim(trim::args::TrimArgs),
     Pins(pins::args::PinsArgs),
     Map(map::args::MapArgs),

@@ -34,6 +34,7 @@ pub mod run;
 pub mod stats;
 pub mod top;
 pub mod trace;
+#[cfg(target_arch = "x86_64")]
 pub mod trim;
 
 use anyhow::Result;
@@ -66,10 +67,11 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Census(_)
         | Verb::Pins(_)
         | Verb::Map(_)
-        | Verb::Trim(_)
         | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);
         }
+        #[cfg(target_arch = "x86_64")]
+        Verb::Trim(_) => drop(Watch::at_once(&[]).begin()?),
     }
     let layout = Layout::discover();
     match cli.verb {
@@ -87,6 +89,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Pins(args) => pins::run(&args.resolve()),
         Verb::Map(args) => map::run(&args.resolve()),
         Verb::Doctor(args) => doctor::run(&args.resolve()),
+        #[cfg(target_arch = "x86_64")]
         Verb::Trim(args) => trim::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),
