@@ -134,6 +134,8 @@ LOAM_INLINE void* Hardening::allocate_slot(unsigned size_class, size_t bytes, si
     if (has(kRandom)) current_cache->mix(size_class);
   }
   void* block = take_slot(plain_, size_class, bytes);
+  while (LOAM_UNLIKELY(block == nullptr) && walled_blocks.release_some())
+    block = take_slot(plain_, size_class, bytes);
   if (alignment > 16 && LOAM_UNLIKELY((number_of(block) & (alignment - 1)) != 0)) {
     void* other = plain_.allocate_own_slot(size_class);
     plain_.free_small(static_cast<unsigned>(class_at(block)), block);
@@ -163,6 +165,8 @@ void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
   // There are too many walled blocks, or the system refused their addresses: then only the canary
   // stands behind the block.
   void* block = plain_.allocate_pages(bytes, alignment, canary_, zero);
+  while (LOAM_UNLIKELY(block == nullptr) && walled_blocks.release_some())
+    block = plain_.allocate_pages(bytes, alignment, canary_, zero);
   if (block == nullptr) return nullptr;
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
   if (LOAM_UNLIKELY(place == nullptr)) return block;

@@ -106,6 +106,22 @@ bool WalledBlocks::release_oldest() {
   return true;
 }
 
+bool WalledBlocks::release_some() {
+  if (!on()) return false;
+  size_t left;
+  {
+    Lock lock(mutex_);
+    left = count_ / 2;
+  }
+  bool released = false;
+  for (;;) {
+    if (!release_oldest()) return released;
+    released = true;
+    Lock lock(mutex_);
+    if (count_ <= left) return true;
+  }
+}
+
 WalledBlocks::Freed WalledBlocks::freed_at(uintptr_t address) {
   Freed found{};
   if (!on() || !mutex_.try_lock()) return found;

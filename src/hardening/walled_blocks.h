@@ -67,6 +67,9 @@ class WalledBlocks {
   /// Frees a live block and holds its addresses; false when there is none.
   [[nodiscard]] bool free(const void* block, const void* caller, uint32_t thread);
 
+  /// Gives half of the held addresses back, because the system refuses more; false if none is held.
+  bool release_some();
+
   /// The freed block whose mapping covers the address; begin is 0 if there is none, or the lock is
   /// held. For reports. O(kMostHeld).
   [[nodiscard]] Freed freed_at(uintptr_t address);

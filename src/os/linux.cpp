@@ -21,16 +21,6 @@
 #include "os/kernel.h"
 #include "os/os.h"
 
-#ifndef MREMAP_DONTUNMAP
-#define MREMAP_DONTUNMAP 4  // Linux 5.7; older kernels answer EINVAL
-#endif
-#ifndef PR_SET_VMA
-#define PR_SET_VMA 0x53564d61  // Linux 5.17
-#define PR_SET_VMA_ANON_NAME 0
-#endif
-#ifndef MADV_COLD
-#define MADV_COLD 20  // Linux 5.4
-#endif
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24  // Linux 5.18; older kernels answer EINVAL
 #endif
@@ -48,8 +38,11 @@ namespace loam::os {
 
 namespace {
 
+// Without MAP_NORESERVE. Inaccessible memory is never counted as promised memory, and memory that a
+// program may write must be: otherwise the system grants more than the machine has. Sandboxes refuse
+// the flag too (OpenSSH since 9.4).
 void* map(void* hint, size_t bytes, int protection, int flags = 0) {
-  return kernel::map(hint, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags);
+  return kernel::map(hint, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags);
 }
 
 bool protect(void* address, size_t bytes, int protection) {
@@ -60,28 +53,8 @@ bool advise(void* address, size_t bytes, int advice) {
   return kernel::call(SYS_madvise, address, bytes, advice) == 0;
 }
 
-// Names a range for people who read /proc/PID/maps, and for tools that sum up Loam's memory. A
-// kernel without names (before 5.17, or without CONFIG_ANON_VMA_NAME) refuses, and is not asked
-// again.
-//
-// A start maps two ranges. They stay without a name, so that a start makes no further call
-// (decision 18).
-constexpr unsigned kRangesOfStart = 2;
-constinit std::atomic<bool> refuses_names{false};
-constinit std::atomic<unsigned> ranges{0};
-
-LOAM_INLINE void name(void* address, size_t bytes) {
-  // relaxed, all: a thread that misses a store asks once more, or names one range less
-  if (refuses_names.load(std::memory_order_relaxed)) return;
-  if (ranges.load(std::memory_order_relaxed) < kRangesOfStart &&
-      ranges.fetch_add(1, std::memory_order_relaxed) < kRangesOfStart)
-    return;
-  if (kernel::call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, address, bytes, "loam") == -EINVAL)
-    refuses_names.store(true, std::memory_order_relaxed);
-}
-
-void* remap(void* from, size_t from_bytes, size_t to_bytes, int flags, void* to = nullptr) {
-  return kernel::as_pointer(kernel::call(SYS_mremap, from, from_bytes, to_bytes, flags, to));
+void* remap(void* from, size_t from_bytes, size_t to_bytes, int flags) {
+  return kernel::as_pointer(kernel::call(SYS_mremap, from, from_bytes, to_bytes, flags, 0));
 }
 
 // A large aligned mapping may fit below this library's own data, and later below the last one. This
@@ -126,16 +99,27 @@ void* map_aligned(size_t bytes, size_t alignment, int protection) {
 constinit std::atomic<bool> stopped_reserving{false};  // zero at the start, because the file has no
                                                        // room for another initial value
 
+}  // namespace
+
+// The kernel refuses this advice for locked memory. All kernels know it, and so do the sandboxes that
+// let a malloc give memory back; others (MADV_COLD) a sandbox may answer with the same EINVAL.
+bool is_new_memory_locked(const void* address, size_t bytes) {
+  return kernel::call(SYS_madvise, address, bytes, MADV_DONTNEED) == -EINVAL;
+}
+
+namespace {
+
 // The program may want new memory to be locked, and a new mapping is then locked too. Addresses
 // that hold nothing must not count.
 void unlock_held(void* address, size_t bytes) {
-  if (!is_reserving()) kernel::call(SYS_munlock, address, bytes);
+  if (!is_reserving() && is_new_memory_locked(address, bytes))
+    kernel::call(SYS_munlock, address, bytes);
 }
 
 Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
   const long got =
       kernel::call(SYS_mmap, address, bytes, protection,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   void* const p = kernel::as_pointer(got);
   if (p == address) return Committed::kYes;
   if (p == nullptr) return got == -EEXIST ? Committed::kTaken : Committed::kRefused;
@@ -211,17 +195,11 @@ void* reserve_held(size_t bytes, size_t alignment) {
 // A new mapping over the reserved one, because the kernel locks a new mapping if the program wants
 // this. mprotect() would keep the state of the reservation.
 bool commit(void* address, size_t bytes) {
-  if (map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) == nullptr) return false;
-  name(address, bytes);
-  return true;
+  return map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) != nullptr;
 }
 
 Committed commit_more(void* address, size_t bytes) {
-  if (!is_reserving()) {
-    const Committed got = map_where_nothing_is(address, bytes, PROT_READ | PROT_WRITE);
-    if (got == Committed::kYes) name(address, bytes);
-    return got;
-  }
+  if (!is_reserving()) return map_where_nothing_is(address, bytes, PROT_READ | PROT_WRITE);
   return commit(address, bytes) ? Committed::kYes : Committed::kRefused;
 }
 
@@ -234,23 +212,18 @@ void give_up(void* address, size_t bytes) {
 void stop_reserving() { stopped_reserving.store(true, std::memory_order_relaxed); }
 bool is_reserving() { return !stopped_reserving.load(std::memory_order_relaxed); }
 
-// The kernel refuses this advice for locked memory. The advice has no other visible effect.
-bool is_locked(const void* address) {
-  const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(granularity() - 1);
-  return kernel::call(SYS_madvise, page, granularity(), MADV_COLD) == -EINVAL;
-}
-
 bool locks_new_memory() {
   const long got = kernel::call(SYS_mmap, 0, granularity(), PROT_NONE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   void* const page = kernel::as_pointer(got);
   if (page == nullptr) return got == -EAGAIN;  // no further page may be locked
-  const bool locked = is_locked(page);
+  const bool locked = is_new_memory_locked(page, granularity());
   kernel::unmap(page, granularity());
   return locked;
 }
 
 void unlock_zeros(void* address, size_t bytes) {
+  if (!is_new_memory_locked(address, bytes)) return;
   if (kernel::call(SYS_munlock, address, bytes) == 0)
     static_cast<void>(advise(address, bytes, MADV_DONTNEED));
 }
@@ -258,7 +231,7 @@ void unlock_zeros(void* address, size_t bytes) {
 // The memory is unlocked first, because locked memory that becomes writable is backed at once. Its
 // state is read before that, because a filter of system calls may allow only madvise().
 bool commit_sparse(void* address, size_t bytes) {
-  if (is_locked(address)) kernel::call(SYS_munlock, address, bytes);
+  if (is_new_memory_locked(address, granularity())) kernel::call(SYS_munlock, address, bytes);
   return protect(address, bytes, PROT_READ | PROT_WRITE);
 }
 
@@ -285,6 +258,7 @@ bool decommit(void* address, size_t bytes) {
 }
 
 bool purge(void* address, size_t bytes) {
+  if (LOAM_UNLIKELY(is_watched())) return false;
   const long refusal = kernel::call(SYS_madvise, address, bytes, MADV_DONTNEED);
   // Memory that the program locked stays locked: the next touch brings a locked page.
   return refusal == 0 || (refusal == -EINVAL && advise(address, bytes, MADV_DONTNEED_LOCKED));
@@ -292,50 +266,70 @@ bool purge(void* address, size_t bytes) {
 
 bool populate(void* address, size_t bytes) { return advise(address, bytes, MADV_POPULATE_WRITE); }
 
-bool holds_memory(const void* address) {
-  const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(granularity() - 1);
-  unsigned char answer = 0;
-  return kernel::call(SYS_mincore, page, granularity(), &answer) != 0 || (answer & 1) != 0;
-}
-
 bool advise_huge(void* address, size_t bytes, bool allow) {
   return advise(address, bytes, allow ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
 void release(void* address, size_t bytes) { kernel::unmap(address, bytes); }
 
+// Such libraries replace the first instructions of the C library's function by a jump, at any moment
+// of a program's life (UCX, libfabric, Open MPI). No function of a C library begins with one.
+bool is_watched() {
+#if LOAM_OS_DIRECT
+  const auto function = reinterpret_cast<const unsigned char*>(&::munmap);
+#if defined(__x86_64__)
+  const unsigned char* code = function;
+  constexpr unsigned char kLandingPad[] = {0xf3, 0x0f, 0x1e, 0xfa};
+  if (memcmp(code, kLandingPad, sizeof kLandingPad) == 0) code += sizeof kLandingPad;
+  // jmp near; or mov $address,%register and jmp *%register
+  return code[0] == 0xe9 || ((code[0] & 0xfe) == 0x48 && (code[1] & 0xf8) == 0xb8);
+#else
+  uint32_t code;
+  memcpy(&code, function, sizeof code);
+  // b; or movz and ldr (literal) of x9 to x17, by which a jump over any distance begins
+  const uint32_t number = code & 31;
+  const bool is_scratch = number >= 9 && number <= 17;
+  return code >> 26 == 5 || (is_scratch && (code >> 23 == 0x1a5 || code >> 24 == 0x58));
+#endif
+#else
+  return false;  // all calls go through the C library
+#endif
+}
+
+void unmap_block(void* address, size_t bytes) {
+  if (LOAM_LIKELY(!is_watched())) return kernel::unmap(address, bytes);
+  ErrnoGuard guard;
+  ::munmap(address, bytes);
+}
+
 void* map_block(size_t bytes, size_t alignment) {
+  if (alignment <= granularity()) return map(nullptr, bytes, PROT_READ | PROT_WRITE);
+  // Only the block itself becomes writable: what is mapped more for its alignment is no promise.
   void* p = map_aligned(bytes, alignment, PROT_NONE);
-  if (p == nullptr) return nullptr;
-  if (protect(p, bytes, PROT_READ | PROT_WRITE)) {
-    name(p, bytes);
-    return p;
-  }
+  if (p == nullptr || commit(p, bytes)) return p;
   kernel::unmap(p, bytes);
   return nullptr;
 }
 
+// A sandbox may know one set of flags only, that of realloc() (tor). A mapping that shrinks stays.
 void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_place) {
-  return remap(address, old_bytes, new_bytes, in_place ? 0 : MREMAP_MAYMOVE);
+  const bool may_move = !in_place || new_bytes <= old_bytes;
+  return remap(address, old_bytes, new_bytes, may_move ? MREMAP_MAYMOVE : 0);
 }
 
-void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
-  if (is_locked(address))
-    return nullptr;  // the kernel would unlock all memory around the place that it leaves mapped
-  void* const moved = remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
-  if (moved == nullptr) return nullptr;
-  // The kernel does not need this. But an emulator that does not know the flag passes it on, and
-  // then treats the memory as unmapped.
-  if (!protect(address, bytes, PROT_READ | PROT_WRITE)) {
-    map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED);
+// The flag that would keep the old place mapped (MREMAP_DONTUNMAP) is refused by old kernels, by
+// sandboxes and by Valgrind. So the place is free for a moment, and a mapping of another thread may
+// take it.
+Moved move_to_block(void* address, size_t bytes, size_t new_bytes) {
+  void* const moved = remap(address, bytes, new_bytes, MREMAP_MAYMOVE);
+  if (moved == nullptr) return {};
+  if (moved == address) {  // there was room behind it, where other parts of the heap may come to lie
+    static_cast<void>(remap(address, new_bytes, bytes, MREMAP_MAYMOVE));
+    return {};
   }
-  if (bytes == new_bytes) return moved;
-  if (void* const grown = remap(moved, bytes, new_bytes, MREMAP_MAYMOVE)) return grown;
-  if (remap(moved, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, address) == nullptr) {
-    memcpy(address, moved, bytes);
-    kernel::unmap(moved, bytes);
-  }
-  return nullptr;
+  const bool has_place =
+      map_where_nothing_is(address, bytes, PROT_READ | PROT_WRITE) == Committed::kYes;
+  return {moved, has_place};
 }
 
 void count_faults(uint64_t* minor, uint64_t* major) {
@@ -354,6 +348,7 @@ void wake_one(const uint32_t* word) {
 }
 
 bool barrier_all_threads() {
+  if (is_single_threaded()) return true;
   if (kernel::call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
   // The process is not registered yet (Linux 4.14 requires that once), or the kernel lacks the
   // call.
@@ -361,7 +356,12 @@ bool barrier_all_threads() {
          kernel::call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 
-void yield() { kernel::call(SYS_sched_yield); }
+// A sandbox that lets a program lock a mutex allows this call.
+void yield() {
+  const timespec moment{0, 50'000};
+  const uint32_t word = 0;
+  kernel::call(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &moment, nullptr, 0);
+}
 
 namespace {
 

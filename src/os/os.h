@@ -52,8 +52,9 @@ void give_up(void* address, size_t bytes);
 /// release() for uncommitted memory.
 void stop_reserving();
 [[nodiscard]] bool is_reserving();
-/// Whether mapped memory is locked.
-[[nodiscard]] bool is_locked(const void* address);
+/// Whether some of this memory is locked. pre: it holds nothing: it is reserved, or was committed just
+/// now and not touched
+[[nodiscard]] bool is_new_memory_locked(const void* address, size_t bytes);
 /// Whether new memory will be locked. Costs some system calls.
 [[nodiscard]] bool locks_new_memory();
 /// Makes committed memory that reads as zero neither locked nor backed.
@@ -66,15 +67,19 @@ void unlock_zeros(void* address, size_t bytes);
 enum class Locked : uint8_t { kAll, kPresent, kFuture };
 [[nodiscard]] bool lock_all_memory(int flags, Locked which);
 
-/// Gives the backing of committed memory back at once; it reads as zero afterwards.
+/// Whether a library of the process listens to the C library's munmap(), to learn which memory went
+/// (decision 120). Then no part of a live or freed block goes back but by unmap_block().
+[[nodiscard]] bool is_watched();
+/// release() of a mapping that map_block() made, so that such libraries hear of it. They may allocate
+/// meanwhile, so no lock may be held.
+void unmap_block(void* address, size_t bytes);
+
+/// Gives the backing of committed memory back at once; it reads as zero afterwards. Refused where the
+/// memory is watched.
 [[nodiscard]] bool purge(void* address, size_t bytes);
 
 /// Backs committed memory in one call instead of one fault for each page. Content is kept.
 [[nodiscard]] bool populate(void* address, size_t bytes);
-
-/// Whether the page at any address of committed memory, or of a mapping, holds memory; true if the
-/// system does not say. A system call.
-[[nodiscard]] bool holds_memory(const void* address);
 
 /// Lets (true) or forbids (false) the system to back the range by huge pages.
 [[nodiscard]] bool advise_huge(void* address, size_t bytes, bool allow);
@@ -89,10 +94,15 @@ void release(void* address, size_t bytes);
 /// and then the old mapping is as it was.
 [[nodiscard]] void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_place);
 
+/// The result of move_to_block().
+struct Moved {
+  void* block = nullptr;   ///< null: refused, or the system cannot; nothing has changed then
+  bool has_place = false;  ///< the old memory is committed, reads as zero and is unbacked; false: it is
+                           ///< lost, because a foreign mapping may lie there
+};
 /// Moves the content of committed memory to a mapping of `new_bytes`, as map_block() makes them,
-/// without a copy. The memory then stays committed, reads as zero and is unbacked. Null when
-/// refused, or where the system cannot; nothing has changed then. pre: bytes <= new_bytes
-[[nodiscard]] void* move_to_block(void* address, size_t bytes, size_t new_bytes);
+/// without a copy. pre: bytes <= new_bytes
+[[nodiscard]] Moved move_to_block(void* address, size_t bytes, size_t new_bytes);
 
 /// Nanoseconds of a clock that never goes back; coarse (some milliseconds) and cheap.
 [[nodiscard]] uint64_t now_coarse_ns();
@@ -101,7 +111,8 @@ void release(void* address, size_t bytes);
 /// The same clock, fine.
 [[nodiscard]] uint64_t now_ns();
 
-/// Milliseconds for which the process's threads together have run on processors; a system call.
+/// Milliseconds for which the threads together have run that call this, about. Calls come one at a
+/// time, under a lock.
 [[nodiscard]] uint64_t running_ms();
 
 /// Sleeps while *word == expected (spurious returns allowed); wakes one sleeper.

@@ -230,7 +230,9 @@ void give_up(void* address, size_t bytes) { release(address, bytes); }
 // No call of the system locks all memory of a process.
 void stop_reserving() {}
 bool is_reserving() { return true; }
-bool is_locked(const void*) { return false; }
+bool is_watched() { return false; }
+void unmap_block(void* address, size_t bytes) { release(address, bytes); }
+bool is_new_memory_locked(const void*, size_t) { return false; }
 bool locks_new_memory() { return false; }
 void unlock_zeros(void*, size_t) {}
 bool lock_all_memory(int, Locked) {
@@ -304,7 +306,7 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool) {
     return nullptr;
   return address;
 }
-void* move_to_block(void*, size_t, size_t) { return nullptr; }
+Moved move_to_block(void*, size_t, size_t) { return {}; }
 
 void wait_while_equal(const uint32_t* word, uint32_t expected) {
   LastErrorGuard guard;

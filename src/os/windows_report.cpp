@@ -40,14 +40,6 @@ void count_faults(uint64_t* minor, uint64_t* major) {
                : 0;
 }
 
-bool holds_memory(const void* address) {
-  LastErrorGuard guard;
-  PSAPI_WORKING_SET_EX_INFORMATION page{};
-  page.VirtualAddress = const_cast<void*>(address);
-  if (!QueryWorkingSetEx(GetCurrentProcess(), &page, sizeof page)) return true;
-  return page.VirtualAttributes.Valid != 0;
-}
-
 namespace {
 
 using FaultReport = bool (*)(const void* address);

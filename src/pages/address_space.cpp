@@ -62,6 +62,15 @@ int AddressSpace::lock_all_memory(int flags) {
 }
 
 bool AddressSpace::add_extent(unsigned slabs) {
+  if (LOAM_LIKELY(place_extent(slabs))) return true;
+  // Address space is scarce: what is only reserved goes back for what is used. A region's header
+  // alone reserves 18 MiB.
+  if (!os::is_reserving()) return false;
+  stop_reserving();
+  return place_extent(slabs);
+}
+
+bool AddressSpace::place_extent(unsigned slabs) {
   unsigned want = kSlabsPerRegion >> halvings_;
   while (want < slabs) want *= 2;
   for (; want >= slabs && want >= 1; want /= 2) {
@@ -121,13 +130,6 @@ bool AddressSpace::commit(Region* region, Extent& extent, unsigned slabs, PurgeC
   if (os::kChargesCommit) step = slabs;
   const uint32_t first = extent.first_slab + extent.committed_slabs;
   char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kSlabShift);
-  // The program may have locked all memory without a call of Loam. The last committed slab shows
-  // it, unless the program locked that slab alone. The test is left out for the first slabs,
-  // because it would cost a system call at the start of every program.
-  if (os::is_reserving() && extent.committed_slabs != 0 && os::is_locked(address - 1) &&
-      (os::is_locked(address) || os::locks_new_memory())) {
-    stop_reserving();
-  }
   if (!os::is_reserving()) {
     step = slabs;  // locked memory is backed at once
     if (!lock_maps(region, first, slabs)) return false;
@@ -145,6 +147,18 @@ bool AddressSpace::commit(Region* region, Extent& extent, unsigned slabs, PurgeC
     }
     if (got != os::Committed::kYes) return false;
   }
+  // The program may have locked all memory without a call of Loam. The new memory shows it, and so
+  // does the reserved memory behind it. The test is left out for the first slabs, because it would
+  // cost a system call at the start of every program.
+  const bool is_last = step == left;
+  const size_t grain = os::granularity();
+  bool locked = false;
+  if (os::is_reserving() && extent.committed_slabs != 0 &&
+      os::is_new_memory_locked(address + (step << kSlabShift) - grain, is_last ? grain : 2 * grain)) {
+    locked = true;
+    step = slabs;  // the others go with the reserved memory
+    static_cast<void>(lock_maps(region, first, slabs));
+  }
   // If the system backed any 2 MiB by a huge page, one byte written in each of many slabs would
   // cost 2 MiB a slab. A refusal needs no action, because that system has no such pages.
   static_cast<void>(os::advise_huge(address, step << kSlabShift, false));
@@ -158,6 +172,7 @@ bool AddressSpace::commit(Region* region, Extent& extent, unsigned slabs, PurgeC
   extent.committed_slabs += static_cast<uint32_t>(step);
   committed_slabs_ += step;
   whole_slabs_ += static_cast<unsigned>(step);
+  if (LOAM_UNLIKELY(locked)) stop_reserving();
   return true;
 }
 

@@ -79,6 +79,7 @@ class AddressSpace {
   /// begins there, or it is too short.
   bool commit_at(Region* region, uint32_t slab, unsigned slabs, PurgeCounts& counts);
   bool add_extent(unsigned slabs);
+  bool place_extent(unsigned slabs);
   void append_region(Region* region);
   /// Releases the reserved address space, here and of the metadata, and calls os::stop_reserving().
   void stop_reserving();

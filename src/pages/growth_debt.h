@@ -8,7 +8,7 @@
 // For a run of several slabs, freed runs are too short or in pieces, so it takes fresh
 // memory beside them. A vector that doubles would leave its own size behind. So free pages go back
 // in exchange for the fresh pages of such a run. They go back at once; and when the run that it
-// replaces is freed, for as many pages as the program has not written to by then. Each page that
+// replaces is freed, for as many pages as it is shorter. Each page that
 // goes back raises the level by one, so the pages that ever go back are no more than the most
 // memory that the program reaches. A program that continues with the same sizes pays at most one
 // fault a page for this in its life.
@@ -17,7 +17,6 @@
 #pragma once
 
 #include "base/units.h"
-#include "os/os.h"
 
 namespace loam {
 
@@ -46,8 +45,10 @@ class GrowthDebt {
     if (address == debtor_.address) settle();
   }
 
-  /// Only `pages` of the debtor's pages hold nothing yet. For the others it is too late.
-  void note_untouched(Pages pages) {
+  /// The program freed a long run of `pages` pages. It most likely copied it into the debtor before,
+  /// so it has written to as many pages of the debtor. For these it is too late.
+  void note_copied(Pages copied) {
+    const Pages pages = debtor_.pages > copied ? debtor_.pages - copied : Pages(0);
     if (pages >= owed_) return;
     level_ += owed_ - pages;
     owed_ = pages;
@@ -80,19 +81,5 @@ class GrowthDebt {
   Pages owed_{};
   Debtor debtor_{};
 };
-
-/// Pages of a long run that are sampled to estimate how many pages were written to. Chosen: a copy
-/// writes in order, so a sixteenth is precise enough; a look costs some 150 ns.
-inline constexpr size_t kPagesLookedAt = 16;
-
-/// About how many of the debtor's pages hold nothing.
-[[nodiscard]] inline Pages untouched_pages(GrowthDebt::Debtor debtor) {
-  size_t untouched = 0;
-  for (size_t i = 0; i < kPagesLookedAt; ++i) {
-    const Pages before((2 * i + 1) * debtor.pages.count / (2 * kPagesLookedAt));
-    untouched += !os::holds_memory(reinterpret_cast<const void*>(debtor.address + before.bytes()));
-  }
-  return Pages(debtor.pages.count * untouched / kPagesLookedAt);
-}
 
 }  // namespace loam

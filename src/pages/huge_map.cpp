@@ -138,18 +138,20 @@ void* HugeMap::take_over(Span* run, size_t bytes, uint64_t heap, size_t extra) {
   if (held < kLeastMoved || (span_base(run) | held.bytes()) % grain != 0) return nullptr;
   if (bytes > PTRDIFF_MAX - grain || extra > PTRDIFF_MAX - grain - bytes) return nullptr;
   const size_t mapped = round_up(bytes + extra, grain);
-  if (page_heap.keeps_mappings(Pages::covering(mapped))) return nullptr;
+  if (os::is_watched() || page_heap.keeps_mappings(Pages::covering(mapped))) return nullptr;
   uintptr_t block;
+  os::Moved moved;
   {
     Lock lock(mutex_);  // held across the move, so that the place in the table stays free
     if (!make_room()) return nullptr;
-    block = reinterpret_cast<uintptr_t>(os::move_to_block(from, held.bytes(), mapped));
-    if (block == 0) return nullptr;
+    moved = os::move_to_block(from, held.bytes(), mapped);
+    if (moved.block == nullptr) return nullptr;
+    block = reinterpret_cast<uintptr_t>(moved.block);
     const bool inserted = insert({block, mapped, bytes, heap});
     LOAM_CHECK(inserted, "huge map: no place where there was room");
     ++allocations_;
   }
-  page_heap.hand_over(run);
+  page_heap.hand_over(run, moved.has_place);
   ask_for_huge_pages(reinterpret_cast<void*>(block), mapped);
   note_change(block, held.bytes(), block, mapped);
   return reinterpret_cast<void*>(block);
@@ -165,10 +167,10 @@ bool HugeMap::free(uintptr_t address, bool may_wait) {
     erase(entry);
   }
   const Pages pages = Pages::covering(removed.mapped);
-  if (removed.has_walls()) may_wait = false;
+  if (removed.has_walls() || os::is_watched()) may_wait = false;
   if (may_wait && page_heap.keep_mapping(address, pages)) return true;
   if (!may_wait) note_change(address, removed.mapped, 0, 0);
-  os::release(reinterpret_cast<void*>(removed.begin()), removed.whole());
+  os::unmap_block(reinterpret_cast<void*>(removed.begin()), removed.whole());
   return true;
 }
 
@@ -179,6 +181,7 @@ void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t ext
   const Entry old = find(address);
   const size_t old_mapped = old.mapped;
   if (old_mapped == 0 || old.has_walls()) return nullptr;
+  if (mapped != old_mapped && os::is_watched()) return nullptr;
   // A kept mapping that begins where the block ends becomes part of the block, with its old
   // content.
   const uintptr_t end = address + old_mapped;

@@ -254,10 +254,11 @@ void PageHeap::free(Span* span) {
       }
       note_parked();
     } else {
+      const Pages freed(span->large.pages);
       fresh_.of_long_runs().note_free(span_base(span));
       release_large(span, clock_.now_ms());
       unmap_ends_if_locked();
-      pay_after_long_free();
+      pay_after_long_free(freed);
     }
   } else {
     free_span(span);

@@ -182,8 +182,9 @@ class PageHeap {
   void note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now);
 
   /// Frees a large run whose content was moved to a block of as many pages in a mapping of its own.
-  /// None of the run's pages is backed any more. pre: the run is one block
-  void hand_over(Span* run);
+  /// None of the run's pages is backed any more; without `has_place` they are lost, and stay used for
+  /// ever. pre: the run is one block
+  void hand_over(Span* run, bool has_place);
   /// Whether freed mappings are kept (IdleMappings::are_kept()). Call for a request of `wanted`
   /// pages that can be served without a kept mapping.
   [[nodiscard]] bool keeps_mappings(Pages wanted);
@@ -353,7 +354,7 @@ class PageHeap {
   void note_growth(Pages fresh, GrowthDebt::Debtor taker);
   /// A long run was freed. Its pages go back in exchange for fresh pages of the debtor that are not
   /// written to yet.
-  LOAM_NOINLINE void pay_after_long_free();
+  LOAM_NOINLINE void pay_after_long_free(Pages freed);
   void pay_growth(Pages owed);
   /// A run took `fresh` pages that hold nothing yet. As many of the pages that lie idle for the
   /// longest time go back while the heap holds more than its bound (kIdleShare).

@@ -23,7 +23,7 @@ bool PageHeap::keeps_mappings(Pages wanted) {
   return mappings_.idle().are_kept(wanted, clock_.now_ms());
 }
 
-void PageHeap::hand_over(Span* run) {
+void PageHeap::hand_over(Span* run, bool has_place) {
   Lock lock(mutex_);
   clock_.read();
   fresh_.of_long_runs().note_free(span_base(run));
@@ -31,7 +31,7 @@ void PageHeap::hand_over(Span* run) {
   large_.remove(run);
   unpublish_large(run);
   run->heap = 0;
-  release_large(run, clock_.now_ms(), FreeSlabs::kNoneBacked);
+  if (LOAM_LIKELY(has_place)) release_large(run, clock_.now_ms(), FreeSlabs::kNoneBacked);
   count_operation();
 }
 
@@ -54,9 +54,10 @@ bool PageHeap::keep_mapping(uintptr_t address, Pages pages) {
   if (!kept) mappings_.remove(pages);
   fresh_.forget(address);
   // The program will write to the fresh pages of the newest block too. For example, that block is
-  // the array of a vector that doubles, and this one is its old array.
+  // the array of a vector that doubles, and this one is its old array, which was copied there.
   if (kept && fresh_.newest_fresh() != Pages(0)) {
-    fresh_.limit_newest(untouched_pages(fresh_.newest()));
+    const Pages newest = fresh_.newest().pages;
+    fresh_.limit_newest(newest > pages ? newest - pages : Pages(0));
     mappings_.shed(fresh_.newest_fresh(), purges_);  // at once, as a mapping that is not kept goes
   }
   if (!mappings_.idle().empty()) {

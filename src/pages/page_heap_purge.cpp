@@ -36,10 +36,10 @@ void PageHeap::note_growth(Pages fresh, GrowthDebt::Debtor taker) {
   pay_growth(debt.owed(backed()));
 }
 
-void PageHeap::pay_after_long_free() {
+void PageHeap::pay_after_long_free(Pages freed) {
   GrowthDebt& debt = fresh_.of_long_runs();
   if (debt.owed(backed()) < PurgePolicy::kBatch) return;
-  debt.note_untouched(untouched_pages(debt.debtor()));
+  debt.note_copied(freed);
   pay_growth(debt.owed(backed()));
 }
 
@@ -87,8 +87,7 @@ void PageHeap::tick_locked() {
   const Pages elsewhere = slabs_.dirty() + standing_spans_.waiting();
   const Pages waiting = elsewhere + (used_ - used);
   const bool may_purge = waiting + slabs_.surplus().pages() > PurgePolicy::kFloor;
-  // This is a system call, so it is made once in a step of the coarse clock, and only if there are
-  // several threads.
+  // Asked once in a step of the coarse clock, and only if there are several threads.
   const uint64_t running_ms =
       may_purge && policy_.is_later(clock_.now_ms()) && !os::is_single_threaded() ? os::running_ms()
                                                                                   : 0;

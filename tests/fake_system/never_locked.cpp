@@ -1,4 +1,4 @@
-// The calls of os.h that differ only in a program that locks its memory. On these systems, the
+// The calls of os.h that differ only in a program that locks its memory, or has a library that watches it. On these systems, the
 // pretended one and the fuzzer's, no program does.
 #include "os/os.h"
 
@@ -10,7 +10,9 @@ Committed commit_more(void* address, size_t bytes) {
 void give_up(void* address, size_t bytes) { release(address, bytes); }
 void stop_reserving() {}
 bool is_reserving() { return true; }
-bool is_locked(const void*) { return false; }
+bool is_watched() { return false; }
+void unmap_block(void* address, size_t bytes) { release(address, bytes); }
+bool is_new_memory_locked(const void*, size_t) { return false; }
 bool locks_new_memory() { return false; }
 void unlock_zeros(void*, size_t) {}
 bool commit_sparse(void* address, size_t bytes) { return commit(address, bytes); }

@@ -170,16 +170,6 @@ bool populate(void* address, size_t bytes) {
   return !refused();
 }
 
-bool holds_memory(const void* address) {
-  ErrnoGuard guard;
-  const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(state.granularity - 1);
-  check_range(reinterpret_cast<const void*>(page), state.granularity);
-  unsigned char answers[16] = {};  // pages of 4 KiB
-  if (refused() || mincore(reinterpret_cast<void*>(page), state.granularity, answers) != 0)
-    return true;
-  return (answers[0] & 1) != 0;
-}
-
 bool advise_huge(void* address, size_t bytes, bool) {
   check_range(address, bytes);
   return !refused();
@@ -226,17 +216,17 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
 }
 
 // Moves by a copy, which the heap cannot distinguish from a move.
-void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
+Moved move_to_block(void* address, size_t bytes, size_t new_bytes) {
   ErrnoGuard guard;
   check_range(address, bytes);
   if (new_bytes < bytes || new_bytes % state.granularity != 0)
     die("a mapping that does not hold what is moved there");
-  if (refused()) return nullptr;
+  if (refused()) return {};
   void* p = map_aligned(new_bytes, state.granularity, PROT_READ | PROT_WRITE);
-  if (p == nullptr) return nullptr;
+  if (p == nullptr) return {};
   memcpy(p, address, bytes);
   if (madvise(address, bytes, MADV_DONTNEED) != 0) die("madvise failed");
-  return p;
+  return {p, !refused()};
 }
 
 uint64_t now_coarse_ns() { return state.now_ns; }

@@ -115,6 +115,33 @@ TEST_F(PretendHeap, ALongRunThatGrowsIsMovedAndNotCopied) {
   for (void* each : {neighbour, grown, next}) heap::free(each);
 }
 
+// A foreign mapping takes the place of a run that moved. The heap never touches that place again: the
+// pretended system ends the test if it does.
+TEST_F(PretendHeap, APlaceThatAForeignMappingTookIsLost) {
+  constexpr size_t kBytes = size_t{9} << 20;
+  void* const block = heap::allocate(kBytes);
+  fake::touch(reinterpret_cast<uintptr_t>(block), kBytes);
+  fake::fail(Call::kKeepPlace, 1, 1);
+  void* const grown = heap::reallocate(block, kBytes + 5000);
+  ASSERT_NE(grown, nullptr);
+  ASSERT_NE(grown, block);
+  EXPECT_EQ(fake::written_bytes(reinterpret_cast<uintptr_t>(grown), kBytes + 5000), kBytes);
+  EXPECT_EQ(heap::usable_size(block), 0u) << "no block is there";
+  EXPECT_TRUE(heap::is_valid());
+  std::vector<void*> blocks;
+  for (int i = 0; i < 40; ++i) {
+    blocks.push_back(heap::allocate(kBytes));
+    fake::touch(reinterpret_cast<uintptr_t>(blocks.back()), kBytes);
+    const char* const begin = static_cast<char*>(blocks.back());
+    EXPECT_TRUE(begin + kBytes <= block || begin >= static_cast<char*>(block) + kBytes);
+  }
+  for (void* each : blocks) heap::free(each);
+  heap::free(grown);
+  page_heap.purge_all();
+  page_heap.release_idle_extents();
+  EXPECT_TRUE(heap::is_valid());
+}
+
 TEST_F(PretendHeap, ARunThatCannotMoveGrowsWhereItStands) {
   constexpr size_t kBytes = size_t{9} << 20;
   void* const block = heap::allocate(kBytes);

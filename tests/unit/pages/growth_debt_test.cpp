@@ -50,9 +50,9 @@ TEST(GrowthDebt, TheDebtorsOwnFreeEndsIt) {
 TEST(GrowthDebt, WhatItHasWrittenToIsTooLate) {
   GrowthDebt debt;
   debt.take(Pages(30), Pages(30), {7, Pages(30)});
-  debt.note_untouched(Pages(40));
+  debt.note_copied(Pages(0));
   EXPECT_EQ(debt.owed(Pages(30)), Pages(30));
-  debt.note_untouched(Pages(12));
+  debt.note_copied(Pages(18));
   EXPECT_EQ(debt.owed(Pages(30)), Pages(12));
   EXPECT_EQ(debt.level(), Pages(18));
 }

@@ -127,7 +127,7 @@ TEST_F(HugePagesTest, ABlockOfWhichAPartWasHandedOverKeepsSmallPages) {
   Span* const goes = model().heap().allocate_large(Pages(100), Pages(1), 1, 3).span;
   ASSERT_NE(goes, nullptr);
   const size_t before = resident();
-  model().heap().hand_over(goes);
+  model().heap().hand_over(goes, true);
   fake::touch(stays, 1);
   EXPECT_EQ(resident(), before + 1);
   model().check();
@@ -221,7 +221,7 @@ TEST_F(HugePagesTest, WhatTheSystemDoesNotTakeBackStaysCounted) {
   Span* const goes = model().heap().allocate_large(Pages(100), Pages(1), 1, 3).span;
   ASSERT_NE(goes, nullptr);
   fake::fail(Call::kPurge, 1, 1);
-  model().heap().hand_over(goes);
+  model().heap().hand_over(goes, true);
   model().check();
   EXPECT_EQ(dirty(), kPagesPerSlab - 200) << "what was surplus";
   model().heap().purge_all();

@@ -205,6 +205,37 @@ TEST_F(PretendPrivateHeap, WithoutTheBarrierThereAreNoCachesAndEverythingWorks) 
   }).join();
 }
 
+TEST_F(PretendPrivateHeap, ABarrierThatIsRefusedLaterEndsTheCaches) {
+  std::thread([] {
+    PrivateHeap* heap = make(0);
+    std::vector<void*> blocks;
+    for (int i = 0; i < 1000; ++i) blocks.push_back(allocate(heap, 64));
+    for (int i = 0; i < 500; ++i) {
+      EXPECT_EQ(free(heap, blocks.back()), LOAM_OK);
+      blocks.pop_back();
+    }
+    ASSERT_NE(summary(heap).cached, 0u);
+    fake::fail(Call::kBarrier);
+    // The pretended clock stands still, and that of a thread that waits goes on.
+    std::atomic<bool> done{false};
+    std::thread clock([&] {
+      while (!done) fake::advance_ms(1);
+    });
+    EXPECT_EQ(heap->lock(), LOAM_OK);
+    done = true;
+    clock.join();
+    EXPECT_EQ(heap->unlock(), LOAM_OK);
+    EXPECT_EQ(summary(heap).cached, 0u);
+    EXPECT_EQ(heap->lock(), LOAM_OK) << "without another wait";
+    EXPECT_EQ(heap->unlock(), LOAM_OK);
+    for (int i = 0; i < 500; ++i) blocks.push_back(allocate(heap, 64));
+    for (void* block : blocks) EXPECT_EQ(free(heap, block), LOAM_OK);
+    EXPECT_EQ(summary(heap).cached, 0u);
+    EXPECT_TRUE(heap->is_valid());
+    EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+  }).join();
+}
+
 TEST_F(PretendPrivateHeap, AMaximumHoldsWhateverIsAskedFor) {
   for (const size_t maximum : {size_t{1}, size_t{4096}, size_t{8192}, size_t{64} << 10,
                                size_t{1} << 20, size_t{50} << 20}) {
