@@ -39,8 +39,8 @@ namespace loam::os {
 namespace {
 
 // Without MAP_NORESERVE. Inaccessible memory is never counted as promised memory, and memory that a
-// program may write must be: otherwise the system grants more than the machine has. Sandboxes refuse
-// the flag too (OpenSSH since 9.4).
+// program may write must be: otherwise the system grants more than the machine has. Sandboxes
+// refuse the flag too (OpenSSH since 9.4).
 void* map(void* hint, size_t bytes, int protection, int flags = 0) {
   return kernel::map(hint, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags);
 }
@@ -101,8 +101,8 @@ constinit std::atomic<bool> stopped_reserving{false};  // zero at the start, bec
 
 }  // namespace
 
-// The kernel refuses this advice for locked memory. All kernels know it, and so do the sandboxes that
-// let a malloc give memory back; others (MADV_COLD) a sandbox may answer with the same EINVAL.
+// The kernel refuses this advice for locked memory. All kernels know it, and so do the sandboxes
+// that let a malloc give memory back; others (MADV_COLD) a sandbox may answer with the same EINVAL.
 bool is_new_memory_locked(const void* address, size_t bytes) {
   return kernel::call(SYS_madvise, address, bytes, MADV_DONTNEED) == -EINVAL;
 }
@@ -117,9 +117,8 @@ void unlock_held(void* address, size_t bytes) {
 }
 
 Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
-  const long got =
-      kernel::call(SYS_mmap, address, bytes, protection,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  const long got = kernel::call(SYS_mmap, address, bytes, protection,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   void* const p = kernel::as_pointer(got);
   if (p == address) return Committed::kYes;
   if (p == nullptr) return got == -EEXIST ? Committed::kTaken : Committed::kRefused;
@@ -213,8 +212,8 @@ void stop_reserving() { stopped_reserving.store(true, std::memory_order_relaxed)
 bool is_reserving() { return !stopped_reserving.load(std::memory_order_relaxed); }
 
 bool locks_new_memory() {
-  const long got = kernel::call(SYS_mmap, 0, granularity(), PROT_NONE,
-                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const long got =
+      kernel::call(SYS_mmap, 0, granularity(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   void* const page = kernel::as_pointer(got);
   if (page == nullptr) return got == -EAGAIN;  // no further page may be locked
   const bool locked = is_new_memory_locked(page, granularity());
@@ -272,8 +271,9 @@ bool advise_huge(void* address, size_t bytes, bool allow) {
 
 void release(void* address, size_t bytes) { kernel::unmap(address, bytes); }
 
-// Such libraries replace the first instructions of the C library's function by a jump, at any moment
-// of a program's life (UCX, libfabric, Open MPI). No function of a C library begins with one.
+// Such libraries replace the first instructions of the C library's function by a jump, at any
+// moment of a program's life (UCX, libfabric, Open MPI). No function of a C library begins with
+// one.
 bool is_watched() {
 #if LOAM_OS_DIRECT
   const auto function = reinterpret_cast<const unsigned char*>(&::munmap);
@@ -323,7 +323,8 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
 Moved move_to_block(void* address, size_t bytes, size_t new_bytes) {
   void* const moved = remap(address, bytes, new_bytes, MREMAP_MAYMOVE);
   if (moved == nullptr) return {};
-  if (moved == address) {  // there was room behind it, where other parts of the heap may come to lie
+  if (moved ==
+      address) {  // there was room behind it, where other parts of the heap may come to lie
     static_cast<void>(remap(address, new_bytes, bytes, MREMAP_MAYMOVE));
     return {};
   }
@@ -365,9 +366,11 @@ void yield() {
 
 namespace {
 
-// Enough for a tick, and for the hook of a debugger or profiler. The C library adds the room for
-// static TLS.
+// Enough for a tick, and for the hook of a debugger or profiler. A C library may take the program's
+// static TLS out of the stack, and then refuses a stack that is too short. So it is tried with
+// longer ones, of which only the touched pages are memory. Chosen: more static TLS is unheard of.
 constexpr size_t kStackBytes = size_t{128} << 10;
+constexpr size_t kMostStackBytes = size_t{64} << 20;
 
 void* call_body(void* body) {
   kernel::call(SYS_prctl, PR_SET_NAME, "loam-purge", 0, 0, 0);
@@ -382,8 +385,6 @@ bool start_thread(void (*body)()) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return false;
   const long least = sysconf(_SC_THREAD_STACK_MIN);
-  pthread_attr_setstacksize(&attributes,
-                            kStackBytes + (least > 0 ? static_cast<size_t>(least) : 0));
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   // A new thread inherits the mask, so the program's signals stay with the program's threads. The
   // mask leaves out the signals from 32 on, which the C library sends itself to cancel threads and
@@ -392,10 +393,13 @@ bool start_thread(void (*body)()) {
   uint64_t before = 0;
   kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
   pthread_t thread;
-  const bool started =
-      pthread_create(&thread, &attributes, &call_body, reinterpret_cast<void*>(body)) == 0;
+  int refusal = EINVAL;
+  for (size_t stack = kStackBytes; stack <= kMostStackBytes && refusal == EINVAL; stack *= 2) {
+    pthread_attr_setstacksize(&attributes, stack + (least > 0 ? static_cast<size_t>(least) : 0));
+    refusal = pthread_create(&thread, &attributes, &call_body, reinterpret_cast<void*>(body));
+  }
   kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
-  return started;
+  return refusal == 0;
 }
 
 void sleep_ms(unsigned ms) {

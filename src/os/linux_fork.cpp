@@ -42,8 +42,9 @@ bool may_be_unloaded() {
   return true;
 }
 
-// Blocks, the memory of threads and the callback at their end outlive every dlclose(), so the library
-// must. The names are looked up, because a program whose own code the heap is may have neither.
+// Blocks, the memory of threads and the callback at their end outlive every dlclose(), so the
+// library must. The names are looked up, because a program whose own code the heap is may have
+// neither.
 LOAM_COLD void stay_loaded() {
   const auto address_info =
       reinterpret_cast<int (*)(const void*, Dl_info*)>(dlsym(RTLD_DEFAULT, "dladdr"));

@@ -52,8 +52,8 @@ void give_up(void* address, size_t bytes);
 /// release() for uncommitted memory.
 void stop_reserving();
 [[nodiscard]] bool is_reserving();
-/// Whether some of this memory is locked. pre: it holds nothing: it is reserved, or was committed just
-/// now and not touched
+/// Whether some of this memory is locked. pre: it holds nothing: it is reserved, or was committed
+/// just now and not touched
 [[nodiscard]] bool is_new_memory_locked(const void* address, size_t bytes);
 /// Whether new memory will be locked. Costs some system calls.
 [[nodiscard]] bool locks_new_memory();
@@ -68,14 +68,14 @@ enum class Locked : uint8_t { kAll, kPresent, kFuture };
 [[nodiscard]] bool lock_all_memory(int flags, Locked which);
 
 /// Whether a library of the process listens to the C library's munmap(), to learn which memory went
-/// (decision 120). Then no part of a live or freed block goes back but by unmap_block().
+/// (decision 121). Then no part of a live or freed block goes back but by unmap_block().
 [[nodiscard]] bool is_watched();
-/// release() of a mapping that map_block() made, so that such libraries hear of it. They may allocate
-/// meanwhile, so no lock may be held.
+/// release() of a mapping that map_block() made, so that such libraries hear of it. They may
+/// allocate meanwhile, so no lock may be held.
 void unmap_block(void* address, size_t bytes);
 
-/// Gives the backing of committed memory back at once; it reads as zero afterwards. Refused where the
-/// memory is watched.
+/// Gives the backing of committed memory back at once; it reads as zero afterwards. Refused where
+/// the memory is watched.
 [[nodiscard]] bool purge(void* address, size_t bytes);
 
 /// Backs committed memory in one call instead of one fault for each page. Content is kept.
@@ -97,8 +97,8 @@ void release(void* address, size_t bytes);
 /// The result of move_to_block().
 struct Moved {
   void* block = nullptr;   ///< null: refused, or the system cannot; nothing has changed then
-  bool has_place = false;  ///< the old memory is committed, reads as zero and is unbacked; false: it is
-                           ///< lost, because a foreign mapping may lie there
+  bool has_place = false;  ///< the old memory is committed, reads as zero and is unbacked; false:
+                           ///< it is lost, because a foreign mapping may lie there
 };
 /// Moves the content of committed memory to a mapping of `new_bytes`, as map_block() makes them,
 /// without a copy. pre: bytes <= new_bytes

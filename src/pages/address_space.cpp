@@ -154,7 +154,8 @@ bool AddressSpace::commit(Region* region, Extent& extent, unsigned slabs, PurgeC
   const size_t grain = os::granularity();
   bool locked = false;
   if (os::is_reserving() && extent.committed_slabs != 0 &&
-      os::is_new_memory_locked(address + (step << kSlabShift) - grain, is_last ? grain : 2 * grain)) {
+      os::is_new_memory_locked(address + (step << kSlabShift) - grain,
+                               is_last ? grain : 2 * grain)) {
     locked = true;
     step = slabs;  // the others go with the reserved memory
     static_cast<void>(lock_maps(region, first, slabs));

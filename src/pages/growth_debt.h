@@ -45,8 +45,8 @@ class GrowthDebt {
     if (address == debtor_.address) settle();
   }
 
-  /// The program freed a long run of `pages` pages. It most likely copied it into the debtor before,
-  /// so it has written to as many pages of the debtor. For these it is too late.
+  /// The program freed a long run of `pages` pages. It most likely copied it into the debtor
+  /// before, so it has written to as many pages of the debtor. For these it is too late.
   void note_copied(Pages copied) {
     const Pages pages = debtor_.pages > copied ? debtor_.pages - copied : Pages(0);
     if (pages >= owed_) return;

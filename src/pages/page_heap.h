@@ -182,8 +182,8 @@ class PageHeap {
   void note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now);
 
   /// Frees a large run whose content was moved to a block of as many pages in a mapping of its own.
-  /// None of the run's pages is backed any more; without `has_place` they are lost, and stay used for
-  /// ever. pre: the run is one block
+  /// None of the run's pages is backed any more; without `has_place` they are lost, and stay used
+  /// for ever. pre: the run is one block
   void hand_over(Span* run, bool has_place);
   /// Whether freed mappings are kept (IdleMappings::are_kept()). Call for a request of `wanted`
   /// pages that can be served without a kept mapping.

@@ -27,8 +27,8 @@ constexpr size_t kShareOfMaximum = 64;
 // Looks of a thread that stops a heap before it yields to other threads.
 constexpr unsigned kLooks = 64;
 
-// Without a barrier, the time after which the stores of all threads have certainly arrived. Chosen: a
-// processor holds a store back for less than a microsecond, and an interrupt or another program's
+// Without a barrier, the time after which the stores of all threads have certainly arrived. Chosen:
+// a processor holds a store back for less than a microsecond, and an interrupt or another program's
 // turn ends that too.
 constexpr uint64_t kStoresArriveNs = 10'000'000;
 

@@ -13,10 +13,11 @@
 // fast path two plain stores: a thread sets `busy` while it is inside, and looks at the door after
 // that. The stopping thread takes the heap's lock, closes the doors to all caches of the heap,
 // makes all threads pass a barrier (os::barrier_all_threads), and waits until no owner of one of
-// the caches is busy. Where the system has no such barrier there are no caches; where it refuses the
-// barrier later (a sandbox), that wait begins some milliseconds later, and the doors stay closed. Busy
-// threads never wait, so the wait is short. Destroying a heap closes the doors for ever. Places stay, and their
-// generation shows that they are stale, because no other heap ever has it.
+// the caches is busy. Where the system has no such barrier there are no caches; where it refuses
+// the barrier later (a sandbox), that wait begins some milliseconds later, and the doors stay
+// closed. Busy threads never wait, so the wait is short. Destroying a heap closes the doors for
+// ever. Places stay, and their generation shows that they are stale, because no other heap ever has
+// it.
 //
 // Order of stores: a slot is stored before the head that covers it, and it leaves the magazine
 // before its state changes. So a fork()ed child finds every magazine whole. It may lose the one

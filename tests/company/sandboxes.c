@@ -1,5 +1,5 @@
-// A program grows, shrinks and trims inside a sandbox that knows the heap of the C library only. Its
-// filter is the list of a well-known program, as far as that list differs for a heap:
+// A program grows, shrinks and trims inside a sandbox that knows the heap of the C library only.
+// Its filter is the list of a well-known program, as far as that list differs for a heap:
 //   seven      the system calls that the heap may use after a start (docs/portability.md)
 //   systemd    SystemCallFilter=@system-service (252)
 //   ssh92      OpenSSH 9.2, before authentication
@@ -35,9 +35,10 @@ struct rule {
 };
 #define ALLOW(name) \
   { SYS_##name, kAllow, 0, 0, 0 }
-#define ANY {-1, kAllow, 0, 0, 0}  // every other call; otherwise it ends the program
+#define ANY \
+  { -1, kAllow, 0, 0, 0 }  // every other call; otherwise it ends the program
 
-#define SEVEN                                                                       \
+#define SEVEN                                                                             \
   ALLOW(brk), ALLOW(mmap), ALLOW(munmap), ALLOW(mremap), ALLOW(mprotect), ALLOW(madvise), \
       ALLOW(futex)
 #define END ALLOW(write), ALLOW(exit_group)
@@ -45,15 +46,14 @@ static const struct rule seven[] = {SEVEN, END};
 
 // What the list lacks, beside calls that only the system's administrator makes.
 static const struct rule systemd[] = {{SYS_mincore, kRefuse, 0, 0, 0}, ANY};
-static const struct rule docker[] = {{SYS_userfaultfd, kRefuse, 0, 0, EPERM},
-                                     {SYS_process_madvise, kRefuse, 0, 0, EPERM},
-                                     ANY};
+static const struct rule docker[] = {
+    {SYS_userfaultfd, kRefuse, 0, 0, EPERM}, {SYS_process_madvise, kRefuse, 0, 0, EPERM}, ANY};
 
 #define ACCESS (PROT_READ | PROT_WRITE)
-#define SSH                                                                              \
-  {SYS_mmap, kAllowWithin, 2, ACCESS, 0}, {SYS_mprotect, kAllowWithin, 2, ACCESS, 0},    \
-      {SYS_openat, kRefuse, 0, 0, EACCES}, ALLOW(brk), ALLOW(clock_gettime), ALLOW(close),    \
-      ALLOW(exit), ALLOW(futex), ALLOW(getpid), ALLOW(getrandom), ALLOW(gettimeofday),   \
+#define SSH                                                                                \
+  {SYS_mmap, kAllowWithin, 2, ACCESS, 0}, {SYS_mprotect, kAllowWithin, 2, ACCESS, 0},      \
+      {SYS_openat, kRefuse, 0, 0, EACCES}, ALLOW(brk), ALLOW(clock_gettime), ALLOW(close), \
+      ALLOW(exit), ALLOW(futex), ALLOW(getpid), ALLOW(getrandom), ALLOW(gettimeofday),     \
       ALLOW(mremap), ALLOW(munmap), ALLOW(nanosleep), ALLOW(clock_nanosleep), ALLOW(read), \
       ALLOW(rt_sigprocmask), END
 static const struct rule ssh92[] = {ALLOW(madvise), SSH};
@@ -77,21 +77,40 @@ static const struct rule tor[] = {
     {SYS_futex, kAllowEqual, 1, FUTEX_WAIT_BITSET_PRIVATE | FUTEX_CLOCK_REALTIME, 0},
     {SYS_futex, kAllowEqual, 1, FUTEX_WAKE_PRIVATE, 0},
     {SYS_futex, kAllowEqual, 1, FUTEX_WAIT_PRIVATE, 0},
-    ALLOW(brk), ALLOW(mmap), ALLOW(munmap), ALLOW(madvise), ALLOW(mlockall), ALLOW(close),
-    ALLOW(clone), ALLOW(getpid), ALLOW(gettid), ALLOW(gettimeofday), ALLOW(getrandom),
-    ALLOW(nanosleep), ALLOW(read), ALLOW(sched_yield), ALLOW(sched_getaffinity), ALLOW(sysinfo),
-    ALLOW(uname), ALLOW(exit), SIGNALS, END};
+    ALLOW(brk),
+    ALLOW(mmap),
+    ALLOW(munmap),
+    ALLOW(madvise),
+    ALLOW(mlockall),
+    ALLOW(close),
+    ALLOW(clone),
+    ALLOW(getpid),
+    ALLOW(gettid),
+    ALLOW(gettimeofday),
+    ALLOW(getrandom),
+    ALLOW(nanosleep),
+    ALLOW(read),
+    ALLOW(sched_yield),
+    ALLOW(sched_getaffinity),
+    ALLOW(sysinfo),
+    ALLOW(uname),
+    ALLOW(exit),
+    SIGNALS,
+    END};
 static const struct rule chrony[] = {
-    ALLOW(brk), ALLOW(madvise), ALLOW(mmap), ALLOW(mprotect), ALLOW(mremap), ALLOW(munmap),
-    ALLOW(shmdt), ALLOW(futex), ALLOW(clock_gettime), ALLOW(gettimeofday), ALLOW(getpid),
-    ALLOW(getrandom), ALLOW(read), ALLOW(openat), ALLOW(close), ALLOW(exit), SIGNALS, END};
+    ALLOW(brk),    ALLOW(madvise),   ALLOW(mmap),  ALLOW(mprotect),      ALLOW(mremap),
+    ALLOW(munmap), ALLOW(shmdt),     ALLOW(futex), ALLOW(clock_gettime), ALLOW(gettimeofday),
+    ALLOW(getpid), ALLOW(getrandom), ALLOW(read),  ALLOW(openat),        ALLOW(close),
+    ALLOW(exit),   SIGNALS,          END};
 
-#define LIST(name) {#name, name, sizeof name / sizeof name[0]}
+#define LIST(name) \
+  { #name, name, sizeof name / sizeof name[0] }
 static const struct list {
   const char* name;
   const struct rule* rules;
   unsigned count;
-} lists[] = {LIST(seven), LIST(systemd), LIST(docker), LIST(ssh92), LIST(ssh94), LIST(tor), LIST(chrony)};
+} lists[] = {LIST(seven), LIST(systemd), LIST(docker), LIST(ssh92),
+             LIST(ssh94), LIST(tor),     LIST(chrony)};
 
 static void enter(const struct list* list) {
   struct sock_filter code[256];

@@ -1,5 +1,5 @@
-// The calls of os.h that differ only in a program that locks its memory, or has a library that watches it. On these systems, the
-// pretended one and the fuzzer's, no program does.
+// The calls of os.h that differ only in a program that locks its memory, or has a library that
+// watches it. On these systems, the pretended one and the fuzzer's, no program does.
 #include "os/os.h"
 
 namespace loam::os {

@@ -8,6 +8,33 @@
     CHECK_EQUAL(errno, ENOMEM);  \
   } while (0)
 
+// Linux refuses a request that the machine's memory cannot serve, unless its administrator set
+// overcommit_memory to 1. A block that is granted all the same would end the process when it is
+// used.
+static void refuse_more_than_the_machine_has(void) {
+  const long policy = proc_number("/proc/sys/vm/overcommit_memory", "");
+  const long memory = proc_number("/proc/meminfo", "MemTotal:");
+  const long swap = proc_number("/proc/meminfo", "SwapTotal:");
+  if (policy == 1 || memory <= 0 || swap < 0) return;
+  const size_t size = ((size_t)memory + (size_t)swap) * 1024 * 2;
+  char* const small = opaque(malloc(1000));
+  char* const large = opaque(malloc((size_t)1 << 20));
+  CHECK_REFUSED(malloc(size));
+  CHECK_REFUSED(calloc(size / 1024, 1024));
+  CHECK_REFUSED(realloc(small, size));
+  CHECK_REFUSED(realloc(large, size));
+  CHECK_REFUSED(memalign((size_t)4 << 20, size));
+  void* out = NULL;
+  CHECK_EQUAL(posix_memalign(&out, 64, size), ENOMEM);
+  char* mapping = opaque(malloc((size_t)64 << 20));
+  CHECK(mapping != NULL);
+  CHECK_REFUSED(realloc(mapping, size));
+  for (void* block = small; block != NULL; block = block == small   ? large
+                                                   : block == large ? mapping
+                                                                    : NULL)
+    free(block);
+}
+
 int main(void) {
   const size_t kHuge[] = {SIZE_MAX,
                           SIZE_MAX - 1,
@@ -53,5 +80,6 @@ int main(void) {
   CHECK_EQUAL(posix_memalign(&out, opaque_size((size_t)1 << 62), 100), ENOMEM);
   CHECK(strcmp(block, "still here") == 0);
   free(block);
+  refuse_more_than_the_machine_has();
   return 0;
 }

@@ -115,8 +115,8 @@ TEST_F(PretendHeap, ALongRunThatGrowsIsMovedAndNotCopied) {
   for (void* each : {neighbour, grown, next}) heap::free(each);
 }
 
-// A foreign mapping takes the place of a run that moved. The heap never touches that place again: the
-// pretended system ends the test if it does.
+// A foreign mapping takes the place of a run that moved. The heap never touches that place again:
+// the pretended system ends the test if it does.
 TEST_F(PretendHeap, APlaceThatAForeignMappingTookIsLost) {
   constexpr size_t kBytes = size_t{9} << 20;
   void* const block = heap::allocate(kBytes);

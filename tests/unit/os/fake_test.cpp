@@ -147,7 +147,8 @@ TEST_F(FakeSystem, MemoryThatMovesToABlockLeavesNothingBehind) {
   fake::touch(number(p), kPageBytes);
   fake::touch(number(p) + 3 * kPageBytes, 2 * kPageBytes);
   fake::fail(fake::Call::kMoveToBlock, 1, 1);
-  EXPECT_EQ(os::move_to_block(at(p, 2 * kPageBytes), 2 * kPageBytes, 3 * kPageBytes).block, nullptr);
+  EXPECT_EQ(os::move_to_block(at(p, 2 * kPageBytes), 2 * kPageBytes, 3 * kPageBytes).block,
+            nullptr);
   EXPECT_EQ(fake::written_bytes(number(p), 8 * kPageBytes), 3 * kPageBytes);
   void* moved = os::move_to_block(at(p, 2 * kPageBytes), 2 * kPageBytes, 3 * kPageBytes).block;
   ASSERT_NE(moved, nullptr);
