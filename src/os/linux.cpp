@@ -209,6 +209,7 @@ void give_up(void* address, size_t bytes) {
 // relaxed, both: a thread that reserves and commits holds the lock under which the caller returned
 // the reserved memory
 void stop_reserving() { stopped_reserving.store(true, std::memory_order_relaxed); }
+bool can_stop_reserving() { return true; }
 bool is_reserving() { return !stopped_reserving.load(std::memory_order_relaxed); }
 
 bool locks_new_memory() {

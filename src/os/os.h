@@ -52,6 +52,8 @@ void give_up(void* address, size_t bytes);
 /// release() for uncommitted memory.
 void stop_reserving();
 [[nodiscard]] bool is_reserving();
+/// Whether the system can do without.
+[[nodiscard]] bool can_stop_reserving();
 /// Whether some of this memory is locked. pre: it holds nothing: it is reserved, or was committed
 /// just now and not touched
 [[nodiscard]] bool is_new_memory_locked(const void* address, size_t bytes);

@@ -230,6 +230,7 @@ void give_up(void* address, size_t bytes) { release(address, bytes); }
 // No call of the system locks all memory of a process.
 void stop_reserving() {}
 bool is_reserving() { return true; }
+bool can_stop_reserving() { return false; }
 bool is_watched() { return false; }
 void unmap_block(void* address, size_t bytes) { release(address, bytes); }
 bool is_new_memory_locked(const void*, size_t) { return false; }

@@ -65,7 +65,7 @@ bool AddressSpace::add_extent(unsigned slabs) {
   if (LOAM_LIKELY(place_extent(slabs))) return true;
   // Address space is scarce: what is only reserved goes back for what is used. A region's header
   // alone reserves 18 MiB.
-  if (!os::is_reserving()) return false;
+  if (!os::is_reserving() || !os::can_stop_reserving()) return false;
   stop_reserving();
   return place_extent(slabs);
 }
