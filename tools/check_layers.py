@@ -74,7 +74,6 @@ ALLOWED_IMPORTS = {
                     "a thread's end, and the last error of the Win32 calls, " + _UNLOCKED),
     **dict.fromkeys(["pthread_atfork", "__register_atfork", "dlopen", "dlsym"], "registers fork handlers, finds other libraries' "
                                                                      "functions, " + _UNLOCKED),
-    "munmap": "where it is watched, " + _UNLOCKED + " (decision 121)",
     "sigaction": "when hardening starts, " + _UNLOCKED,
     "getauxval": "at the start, when options are read and when a folder is made, " + _UNLOCKED,
     "fprintf": "malloc_info() and its kin write to the caller's stream, " + _UNLOCKED,

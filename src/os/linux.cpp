@@ -3,6 +3,7 @@
 // their ends, fork. It is done without a lock.
 #if defined(__linux__)
 
+#include <dlfcn.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -272,12 +273,16 @@ bool advise_huge(void* address, size_t bytes, bool allow) {
 
 void release(void* address, size_t bytes) { kernel::unmap(address, bytes); }
 
+// The C library's function. It is looked up, because an import costs each start a relocation.
+static int (*c_munmap)(void*, size_t) = nullptr;
+
 // Such libraries replace the first instructions of the C library's function by a jump, at any
 // moment of a program's life (UCX, libfabric, Open MPI). No function of a C library begins with
 // one.
 bool is_watched() {
 #if LOAM_OS_DIRECT
-  const auto function = reinterpret_cast<const unsigned char*>(&::munmap);
+  const auto function = reinterpret_cast<const unsigned char*>(c_munmap);
+  if (function == nullptr) return false;  // before start()
 #if defined(__x86_64__)
   const unsigned char* code = function;
   constexpr unsigned char kLandingPad[] = {0xf3, 0x0f, 0x1e, 0xfa};
@@ -300,7 +305,7 @@ bool is_watched() {
 void unmap_block(void* address, size_t bytes) {
   if (LOAM_LIKELY(!is_watched())) return kernel::unmap(address, bytes);
   ErrnoGuard guard;
-  ::munmap(address, bytes);
+  c_munmap(address, bytes);
 }
 
 void* map_block(size_t bytes, size_t alignment) {
@@ -413,6 +418,7 @@ void start() {
   single_thread_flag = &__libc_single_threaded;
   kernel::boot_random = reinterpret_cast<const unsigned char*>(getauxval(AT_RANDOM));
   kernel::find_clock();
+  c_munmap = reinterpret_cast<int (*)(void*, size_t)>(dlsym(RTLD_DEFAULT, "munmap"));
 }
 
 const char* variable(const char* name) {
