@@ -3,7 +3,6 @@
 // their ends, fork. It is done without a lock.
 #if defined(__linux__)
 
-#include <dlfcn.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -273,16 +272,12 @@ bool advise_huge(void* address, size_t bytes, bool allow) {
 
 void release(void* address, size_t bytes) { kernel::unmap(address, bytes); }
 
-// The C library's function. It is looked up, because an import costs each start a relocation.
-static int (*c_munmap)(void*, size_t) = nullptr;
-
 // Such libraries replace the first instructions of the C library's function by a jump, at any
 // moment of a program's life (UCX, libfabric, Open MPI). No function of a C library begins with
 // one.
 bool is_watched() {
 #if LOAM_OS_DIRECT
-  const auto function = reinterpret_cast<const unsigned char*>(c_munmap);
-  if (function == nullptr) return false;  // before start()
+  const auto function = reinterpret_cast<const unsigned char*>(&::munmap);
 #if defined(__x86_64__)
   const unsigned char* code = function;
   constexpr unsigned char kLandingPad[] = {0xf3, 0x0f, 0x1e, 0xfa};
@@ -305,7 +300,7 @@ bool is_watched() {
 void unmap_block(void* address, size_t bytes) {
   if (LOAM_LIKELY(!is_watched())) return kernel::unmap(address, bytes);
   ErrnoGuard guard;
-  c_munmap(address, bytes);
+  ::munmap(address, bytes);
 }
 
 void* map_block(size_t bytes, size_t alignment) {
@@ -390,7 +385,6 @@ bool start_thread(void (*body)()) {
   ErrnoGuard guard;
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return false;
-  const long least = sysconf(_SC_THREAD_STACK_MIN);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   // A new thread inherits the mask, so the program's signals stay with the program's threads. The
   // mask leaves out the signals from 32 on, which the C library sends itself to cancel threads and
@@ -401,7 +395,7 @@ bool start_thread(void (*body)()) {
   pthread_t thread;
   int refusal = EINVAL;
   for (size_t stack = kStackBytes; stack <= kMostStackBytes && refusal == EINVAL; stack *= 2) {
-    pthread_attr_setstacksize(&attributes, stack + (least > 0 ? static_cast<size_t>(least) : 0));
+    pthread_attr_setstacksize(&attributes, stack);
     refusal = pthread_create(&thread, &attributes, &call_body, reinterpret_cast<void*>(body));
   }
   kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
@@ -418,7 +412,6 @@ void start() {
   single_thread_flag = &__libc_single_threaded;
   kernel::boot_random = reinterpret_cast<const unsigned char*>(getauxval(AT_RANDOM));
   kernel::find_clock();
-  c_munmap = reinterpret_cast<int (*)(void*, size_t)>(dlsym(RTLD_DEFAULT, "munmap"));
 }
 
 const char* variable(const char* name) {

@@ -7,10 +7,8 @@
 #include <link.h>
 #include <sys/auxv.h>
 #include <atomic>
-#include <cerrno>
 #include <ctime>
 
-#include "base/bits.h"
 #include "base/text.h"
 #include "os/kernel.h"
 #include "os/os.h"
@@ -109,38 +107,7 @@ void kernel::find_clock() {
 
 uint64_t now_coarse_ns() { return read_clock(CLOCK_MONOTONIC_COARSE); }
 uint64_t now_ns() { return read_clock(CLOCK_MONOTONIC); }
-
-namespace {
-
-// The threads that asked lately. Chosen: a busy thread asks every few milliseconds, unless another
-// one did at that moment.
-constexpr uint64_t kLatelyMs = 64;
-
-struct {
-  uint64_t asked = 0, asked_before = 0;  // a bit for each thread
-  uint64_t since_ms = 0;                 // of `asked`
-  uint64_t last_ms = 0, sum_ms = 0;
-} constinit running;
-
-}  // namespace
-
-// The kernel knows better, but that question is a system call, which a sandbox may not allow.
-uint64_t running_ms() {
-  const uint64_t now = now_coarse_ms();
-  if (now - running.since_ms > kLatelyMs) {
-    running.asked_before = now - running.since_ms > 2 * kLatelyMs ? 0 : running.asked;
-    running.asked = 0;
-    running.since_ms = now;
-  }
-  // Fibonacci hashing: the stacks of threads, and so these addresses, lie at equal distances.
-  const uint64_t thread = reinterpret_cast<uintptr_t>(&errno) * 0x9e3779b97f4a7c15u;
-  running.asked |= uint64_t{1} << (thread >> 58);
-  const auto threads = count_bits(running.asked | running.asked_before);
-  if (running.last_ms != 0) running.sum_ms += (now - running.last_ms) * threads;
-  running.last_ms = now;
-  return running.sum_ms;
-}
-
+uint64_t running_ms() { return read_clock(CLOCK_PROCESS_CPUTIME_ID) / 1'000'000; }
 uint64_t wall_clock_ns() { return read_clock(CLOCK_REALTIME); }
 
 }  // namespace loam::os

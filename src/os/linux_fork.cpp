@@ -21,18 +21,31 @@ extern "C" __attribute__((weak)) void _IO_list_lock();
 extern "C" __attribute__((weak)) void _IO_list_unlock();
 extern "C" __attribute__((weak)) void _IO_list_resetlock();
 
-// The linker's: what the file that the heap is part of tells the dynamic linker. Null in a static
-// program.
-extern __attribute__((weak, visibility("hidden"))) ElfW(Dyn) _DYNAMIC[];
+#if !defined(__x86_64__)
+extern "C" __attribute__((weak, visibility("hidden"))) ElfW(Dyn) _DYNAMIC[];
+#endif
 
 namespace loam::os {
 
 namespace {
 
+// The linker's: what the file that the heap is part of tells the dynamic linker. Null in a static
+// program.
+const ElfW(Dyn)* dynamic_section() {
+#if defined(__x86_64__)
+  // A compiler would read the address from a table, which costs each start a relocation.
+  const ElfW(Dyn)* section;
+  __asm__(".weak _DYNAMIC\n\t.hidden _DYNAMIC\n\tleaq _DYNAMIC(%%rip), %0" : "=r"(section));
+  return section;
+#else
+  return _DYNAMIC;
+#endif
+}
+
 // Whether a dlclose() may unmap this code: it is part of a library that is not marked to stay
 // (libloam.so is). Only programs have an entry for debuggers.
 bool may_be_unloaded() {
-  const ElfW(Dyn)* entry = _DYNAMIC;
+  const ElfW(Dyn)* entry = dynamic_section();
   if (entry == nullptr) return false;
   for (; entry->d_tag != DT_NULL; ++entry) {
     if (entry->d_tag == DT_DEBUG) return false;
@@ -45,12 +58,12 @@ bool may_be_unloaded() {
 // Blocks, the memory of threads and the callback at their end outlive every dlclose(), so the
 // library must. The names are looked up, because a program whose own code the heap is may have
 // neither.
-LOAM_COLD void stay_loaded() {
+LOAM_NOINLINE void stay_loaded() {
   const auto address_info =
       reinterpret_cast<int (*)(const void*, Dl_info*)>(dlsym(RTLD_DEFAULT, "dladdr"));
   const auto open = reinterpret_cast<void* (*)(const char*, int)>(dlsym(RTLD_DEFAULT, "dlopen"));
   Dl_info library{};
-  if (address_info == nullptr || open == nullptr || address_info(_DYNAMIC, &library) == 0) return;
+  if (address_info == nullptr || open == nullptr || address_info(dynamic_section(), &library) == 0) return;
   static_cast<void>(open(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE));
 }
 
@@ -66,7 +79,7 @@ bool find_thread_exit_key(void (*callback)(void*), pthread_key_t* out) {
     if (thread_exit_key.compare_exchange_strong(known, uint64_t{made} + 1,
                                                 std::memory_order_acq_rel)) {
       known = uint64_t{made} + 1;
-      if (LOAM_UNLIKELY(may_be_unloaded())) stay_loaded();
+      if (may_be_unloaded()) stay_loaded();
     } else {
       pthread_key_delete(made);  // another thread was faster
     }

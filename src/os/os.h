@@ -113,8 +113,7 @@ struct Moved {
 /// The same clock, fine.
 [[nodiscard]] uint64_t now_ns();
 
-/// Milliseconds for which the threads together have run that call this, about. Calls come one at a
-/// time, under a lock.
+/// Milliseconds for which the process's threads together have run on processors; a system call.
 [[nodiscard]] uint64_t running_ms();
 
 /// Sleeps while *word == expected (spurious returns allowed); wakes one sleeper.

@@ -87,7 +87,8 @@ void PageHeap::tick_locked() {
   const Pages elsewhere = slabs_.dirty() + standing_spans_.waiting();
   const Pages waiting = elsewhere + (used_ - used);
   const bool may_purge = waiting + slabs_.surplus().pages() > PurgePolicy::kFloor;
-  // Asked once in a step of the coarse clock, and only if there are several threads.
+  // This is a system call, so it is made once in a step of the coarse clock, and only if there are
+  // several threads.
   const uint64_t running_ms =
       may_purge && policy_.is_later(clock_.now_ms()) && !os::is_single_threaded() ? os::running_ms()
                                                                                   : 0;

@@ -1,10 +1,7 @@
 // The real system through os.h: the properties on which every layer above relies.
-#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <thread>
-#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -146,32 +143,13 @@ TEST(System, LockedMemoryStaysLockedWhereItMoves) {
   os::release(p, bytes);
 }
 
-TEST(System, RunningTimeIsThatOfTheThreadsThatAsk) {
-  // Eight threads ask in turn, under a lock as in the heap. Two of them may count as one.
-  std::mutex lock;
-  std::atomic<bool> done{false};
-  const uint64_t began = os::now_coarse_ms();
-  uint64_t before = 0;
-  {
-    std::lock_guard guard(lock);
-    before = os::running_ms();
+TEST(System, RunningTimeIsWhatThreadsRan) {
+  const uint64_t before = os::running_ms(), began = os::now_ns();
+  os::sleep_ms(50);
+  EXPECT_LT(os::running_ms() - before, 50u) << "who sleeps does not run";
+  while (os::running_ms() - before < 20) {
+    ASSERT_LT(os::now_ns() - began, uint64_t{60} * 1'000'000'000) << "who runs does";
   }
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([&] {
-      while (!done) {
-        std::lock_guard guard(lock);
-        static_cast<void>(os::running_ms());
-      }
-    });
-  }
-  while (!done) {
-    std::lock_guard guard(lock);
-    const uint64_t ran = os::running_ms() - before, passed = os::now_coarse_ms() - began;
-    ASSERT_LE(ran, 9 * passed);
-    done = ran > 3 * passed + 100;
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(System, TheClockNeverGoesBack) {
