@@ -31,10 +31,10 @@ namespace {
 
 // The linker's: what the file that the heap is part of tells the dynamic linker. Null in a static
 // program.
-const ElfW(Dyn)* dynamic_section() {
+const ElfW(Dyn) * dynamic_section() {
 #if defined(__x86_64__)
   // A compiler would read the address from a table, which costs each start a relocation.
-  const ElfW(Dyn)* section;
+  const ElfW(Dyn) * section;
   __asm__(".weak _DYNAMIC\n\t.hidden _DYNAMIC\n\tleaq _DYNAMIC(%%rip), %0" : "=r"(section));
   return section;
 #else
@@ -63,7 +63,8 @@ LOAM_NOINLINE void stay_loaded() {
       reinterpret_cast<int (*)(const void*, Dl_info*)>(dlsym(RTLD_DEFAULT, "dladdr"));
   const auto open = reinterpret_cast<void* (*)(const char*, int)>(dlsym(RTLD_DEFAULT, "dlopen"));
   Dl_info library{};
-  if (address_info == nullptr || open == nullptr || address_info(dynamic_section(), &library) == 0) return;
+  if (address_info == nullptr || open == nullptr || address_info(dynamic_section(), &library) == 0)
+    return;
   static_cast<void>(open(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE));
 }
 

@@ -206,6 +206,7 @@ void PrivateHeap::stop_caches() {
     // The program is in a sandbox since the caches were made. These doors stay closed, so that this
     // wait is the only one.
     caches_.closed = true;
+    cached_classes_.store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (const uint64_t until = os::now_ns() + kStoresArriveNs; os::now_ns() < until;) os::yield();
   }

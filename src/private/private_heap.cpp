@@ -513,6 +513,7 @@ void PrivateHeap::set_small_threshold(size_t bytes) {
   if (canary() || poisons()) classes = 0;
   Use use(*this);
   stop_caches();
+  if (LOAM_UNLIKELY(caches_.closed)) classes = 0;
   asked_.threshold = bytes;
   cached_classes_.store(classes, std::memory_order_relaxed);
   for (HeapCache* cache : caches_.list) {

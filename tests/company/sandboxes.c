@@ -1,6 +1,7 @@
 // A program grows, shrinks and trims inside a sandbox that knows the heap of the C library only.
 // Its filter is the list of a well-known program, as far as that list differs for a heap:
 //   seven      the system calls that the heap may use after a start (docs/portability.md)
+//   eight      clock_gettime as well, in a process with several threads
 //   systemd    SystemCallFilter=@system-service (252)
 //   ssh92      OpenSSH 9.2, before authentication
 //   ssh94      OpenSSH 9.4: the same, with lists of advices and of flags
@@ -43,6 +44,7 @@ struct rule {
       ALLOW(futex)
 #define END ALLOW(write), ALLOW(exit_group)
 static const struct rule seven[] = {SEVEN, END};
+static const struct rule eight[] = {SEVEN, ALLOW(clock_gettime), END};
 
 // What the list lacks, beside calls that only the system's administrator makes.
 static const struct rule systemd[] = {{SYS_mincore, kRefuse, 0, 0, 0}, ANY};
@@ -82,6 +84,7 @@ static const struct rule tor[] = {
     ALLOW(munmap),
     ALLOW(madvise),
     ALLOW(mlockall),
+    ALLOW(clock_gettime),
     ALLOW(close),
     ALLOW(clone),
     ALLOW(getpid),
@@ -109,8 +112,8 @@ static const struct list {
   const char* name;
   const struct rule* rules;
   unsigned count;
-} lists[] = {LIST(seven), LIST(systemd), LIST(docker), LIST(ssh92),
-             LIST(ssh94), LIST(tor),     LIST(chrony)};
+} lists[] = {LIST(seven), LIST(eight), LIST(systemd), LIST(docker),
+             LIST(ssh92), LIST(ssh94), LIST(tor),     LIST(chrony)};
 
 static void enter(const struct list* list) {
   struct sock_filter code[256];
