@@ -24,6 +24,14 @@ using test::totals;
 
 class PretendHeap : public testing::Test {
  protected:
+  // Earlier tests left free memory, and a heap that keeps freed mappings until one was kept in
+  // vain.
+  void SetUp() override {
+    heap::free(heap::allocate(2 * kMaxRun.bytes()));
+    fake::advance_ms(2 * IdleMappings::kKeptMs);
+    page_heap.tick();
+    static_cast<void>(page_heap.release_idle_extents());
+  }
   void TearDown() override {
     fake::clear_failures();
     set_corruption_policy(CorruptionPolicy::kAbort);
