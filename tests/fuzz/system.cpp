@@ -311,6 +311,9 @@ void report_faults(bool (*)(const void*)) {}
 
 size_t system_block_bytes(const void*) { return 0; }
 void free_system_block(void*) { abort(); }
+size_t system_block_size(const void*) { return SIZE_MAX; }
+size_t aligned_system_block_bytes(const void*) { return 0; }
+void free_aligned_system_block(void*) { abort(); }
 
 bool describe_code(const void*, char*, size_t) { return false; }
 
