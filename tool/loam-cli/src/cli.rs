@@ -3,12 +3,12 @@
 
 use clap::{Parser, Subcommand};
 
+#[cfg(target_arch = "x86_64")]
+use crate::trim;
 use crate::{
     advise, allocators, census, check, doctor, export, gate, generate, lab, map, pins, record,
     replay, run, stats, top, trace,
 };
-#[cfg(target_arch = "x86_64")]
-use crate::trim;
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -9,6 +9,7 @@ use loam_process::allocator::GLIBC;
 use loam_process::container::Limits;
 use loam_process::glibc::{GlibcHeap, Sum};
 use loam_process::held_files::HeldFiles;
+use loam_process::process::Pid;
 use loam_process::residence::{Kind as Place, Part};
 use loam_process::runtimes::Runtime;
 use loam_process::settings::Settings;
@@ -37,6 +38,8 @@ pub struct Outside {
 /// What is known of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
+    /// The number of the process.
+    pub pid: Pid,
     /// The allocator, in words.
     pub allocator: String,
     /// Resident bytes.
@@ -232,6 +235,7 @@ impl Evidence {
         });
         outside.sort_by_key(|one| std::cmp::Reverse(one.resident));
         Evidence {
+            pid: view.identity.key.pid,
             allocator,
             resident: total.resident,
             swapped: total.swapped,

@@ -124,6 +124,18 @@ fn is_glibc(evidence: &Evidence) -> bool {
     evidence.allocator.starts_with("glibc")
 }
 
+/// The command that gives free pages back from outside, where the tool has it.
+fn trim_now(evidence: &Evidence) -> String {
+    if cfg!(target_arch = "x86_64") && is_glibc(evidence) {
+        format!(
+            "`loam trim {}` gives them back now, from outside. In the program: ",
+            evidence.pid
+        )
+    } else {
+        String::new()
+    }
+}
+
 impl Finding {
     fn without_gain(self) -> Finding {
         Finding {
@@ -424,8 +436,9 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             words::count(behind.count as usize, "block")
         )],
         format!(
-            "call malloc_trim(0) after the peak: it takes pages out of the middle, too, here in about {:.1} ms; or allocate what \
-             stays before what goes",
+            "{}call malloc_trim(0) after the peak: it takes pages out of the middle, too, here in about {:.1} ms; or allocate \
+             what stays before what goes",
+            trim_now(evidence),
             heap.trim.milliseconds
         ),
     ))
@@ -475,8 +488,9 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         format!("malloc_trim(0) gives them back at once{spans}{background}")
     } else {
         format!(
-            "malloc_trim(0) would give them back and hold up the program's allocations for about {:.1} ms. glibc does not do so by \
-             itself: call it when a peak is over, or run on a heap that does: `LOAM_BACKGROUND_PURGE=on loam run -- ...`",
+            "{}malloc_trim(0) would give them back and hold up the program's allocations for about {:.1} ms. glibc does not do so \
+             by itself: call it when a peak is over, or run on a heap that does: `loam run -- ...`",
+            trim_now(evidence),
             heap.trim.milliseconds
         )
     };

@@ -12,6 +12,7 @@ const MIB: u64 = 1 << 20;
 /// A heap of 100 MiB, all live, with 10 MiB of files beside it.
 fn healthy() -> Evidence {
     Evidence {
+        pid: 1234,
         allocator: "glibc 2.36's malloc".to_owned(),
         resident: 110 * MIB,
         swapped: 0,
