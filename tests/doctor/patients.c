@@ -258,7 +258,7 @@ static void copy_what_is_shared(void) {
   ready();
   for (int i = 0; i < COUNT; i++) {
     all[i][0] = 3;
-    if (i % 50 == 0) rest(10);
+    if (i % 100 == 0) rest(10);
   }
   wait_for_ever();
 }

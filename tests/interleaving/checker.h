@@ -325,6 +325,9 @@ class model_atomic {
   T fetch_sub(T less, memory_order order) {
     return change(order, [&](T old) { return static_cast<T>(old - less); });
   }
+  bool compare_exchange_strong(T& expected, T value, memory_order order) {
+    return compare_exchange_strong(expected, value, order, order);
+  }
   bool compare_exchange_strong(T& expected, T value, memory_order success, memory_order) {
     checker().before_change();
     if (value_ != expected) {

@@ -20,6 +20,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 
 #include <gtest/gtest.h>
@@ -51,7 +52,15 @@ void wait_while_equal(const uint32_t* word, uint32_t expected) {
   interleaving::Checker::current().sleep_while(word, expected);
 }
 void wake_one(const uint32_t* word) { interleaving::Checker::current().wake(word); }
+void abort_process() { std::abort(); }
 }  // namespace loam::os
+
+// Nothing here reports a mistake of a caller.
+namespace loam {
+void report_misuse(const char*, const void*) { std::abort(); }
+void write_report(const char*, const void*) { std::abort(); }
+CorruptionPolicy corruption_policy() { return CorruptionPolicy::kAbort; }
+}  // namespace loam
 
 namespace loam {
 namespace {
