@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -11,6 +10,9 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+/* As in linux/futex.h, which not every C library's compiler finds. */
+enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_LOCK_PI_PRIVATE = 6 | 128, FUTEX_TID_MASK = 0x3fffffff };
 
 int kernel_open(const char* path, int flags) {
   const long file = syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0600);

@@ -9,8 +9,8 @@
 //   |<----------- pad, 16 or more ------>|
 //
 // The heap finds the base: it is asked for a block that covers the address. The pad's note is read
-// only inside such a block, so no pointer of the caller is followed. On Windows a block that is none
-// of the heap's may be a C run-time's (os/system_heap.h).
+// only inside such a block, so no pointer of the caller is followed. On Windows a block that is
+// none of the heap's may be a C run-time's (os/system_heap.h).
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>

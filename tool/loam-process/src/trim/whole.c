@@ -1,5 +1,6 @@
-// A program that checks every byte of its blocks, and every call that a trim might interrupt. Arguments: how many
-// threads churn beside the first one. It says "ready", and "whole" after its input has ended.
+// A program that checks every byte of its blocks, and every call that a trim might interrupt.
+// Arguments: how many threads churn beside the first one. It says "ready", and "whole" after its
+// input has ended.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
