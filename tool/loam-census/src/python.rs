@@ -138,6 +138,13 @@ pub fn pools(target: &dyn Target, is_heap: impl Fn(u64) -> bool) -> Option<Found
                 };
                 length = Some(of_pool);
                 of_mapping += of_pool;
+                let follows = found.ranges[before..]
+                    .last()
+                    .is_some_and(|(_, end)| *end == address);
+                if !follows {
+                    // Between two stretches of pools lies other memory, such as blocks of malloc.
+                    found.stretches.push(std::mem::take(&mut stretch));
+                }
                 pool_blocks(
                     &rest[..of_pool as usize],
                     address,
