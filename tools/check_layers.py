@@ -75,6 +75,7 @@ ALLOWED_IMPORTS = {
     **dict.fromkeys(["pthread_atfork", "__register_atfork", "dlopen", "dlsym"], "registers fork handlers, finds other libraries' "
                                                                      "functions, " + _UNLOCKED),
     "sigaction": "when hardening starts, " + _UNLOCKED,
+    "munmap": "where a library listens to it to learn which memory went (decision 121), " + _UNLOCKED,
     "getauxval": "at the start, when options are read and when a folder is made, " + _UNLOCKED,
     "fprintf": "malloc_info() and its kin write to the caller's stream, " + _UNLOCKED,
     "__errno_location": "a thread's errno: the C library itself calls it before anything else",

@@ -22,7 +22,9 @@ extern "C" __attribute__((weak)) void _IO_list_unlock();
 extern "C" __attribute__((weak)) void _IO_list_resetlock();
 
 #if !defined(__x86_64__)
-extern "C" __attribute__((weak, visibility("hidden"))) ElfW(Dyn) _DYNAMIC[];
+// link.h declares the name itself, and not as weak.
+extern "C" __attribute__((weak, visibility("hidden")))
+ElfW(Dyn) dynamic_table[] __asm__("_DYNAMIC");
 #endif
 
 namespace loam::os {
@@ -38,7 +40,7 @@ const ElfW(Dyn) * dynamic_section() {
   __asm__(".weak _DYNAMIC\n\t.hidden _DYNAMIC\n\tleaq _DYNAMIC(%%rip), %0" : "=r"(section));
   return section;
 #else
-  return _DYNAMIC;
+  return dynamic_table;
 #endif
 }
 
