@@ -63,8 +63,10 @@ void serve(const void* dll, const Replacement* list, size_t count) {
     void** entry = at<void*>(dll, from->FirstThunk);
     for (; name->u1.AddressOfData != 0; ++name, ++entry) {
       if (IMAGE_SNAP_BY_ORDINAL(name->u1.Ordinal)) continue;
-      const char* const imported =
-          at<IMAGE_IMPORT_BY_NAME>(dll, static_cast<size_t>(name->u1.AddressOfData))->Name;
+      const auto* const by_name =
+          at<IMAGE_IMPORT_BY_NAME>(dll, static_cast<size_t>(name->u1.AddressOfData));
+      // Its characters are bytes without a sign in some headers.
+      const auto* const imported = reinterpret_cast<const char*>(by_name->Name);
       for (size_t i = 0; i < count; ++i) {
         if (strcmp(imported, list[i].name) == 0 && is_of_c_runtime(*entry))
           replace(entry, list[i].function);

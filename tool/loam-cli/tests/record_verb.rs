@@ -323,7 +323,7 @@ fn the_process_is_sampled_and_its_exit_code_is_its_own() {
 fn memory_that_the_program_maps_itself_is_not_the_heaps() {
     let Some(_) = recorder() else { return };
     let place = Place::new("maps");
-    let ran = place.record(&[], &["5000"]);
+    let ran = place.record(&[], &["8000"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let told = read(&place.path("t.trace"));
     assert_eq!(told.trims, [12_345]);
