@@ -85,7 +85,8 @@ const ModuleHeap* find_module(const void* block) {
     const ModuleHeap* const heap = entry.load(std::memory_order_relaxed);
     if (heap != nullptr && is_there(heap) && owns(heap, block)) return heap;
   }
-  HMODULE modules[512];
+  // With more, the frame is longer than a page, and needs a function of the run-time.
+  HMODULE modules[480];
   DWORD bytes = 0;
   if (!EnumProcessModules(GetCurrentProcess(), modules, sizeof modules, &bytes)) return nullptr;
   const DWORD count = (bytes < sizeof modules ? bytes : sizeof modules) / sizeof *modules;
