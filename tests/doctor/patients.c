@@ -251,14 +251,15 @@ static void share(void) {
 
 /* Writes to memory that another process shares, page by page. */
 static void copy_what_is_shared(void) {
-  enum { COUNT = 400000 };
+  /* Few and long blocks: a look at many takes longer than the time between two looks. */
+  enum { COUNT = 20000 };
   static char* all[COUNT];
-  for (int i = 0; i < COUNT; i++) all[i] = block(400);
+  for (int i = 0; i < COUNT; i++) all[i] = block(8000);
   share();
   ready();
   for (int i = 0; i < COUNT; i++) {
     all[i][0] = 3;
-    if (i % 100 == 0) rest(10);
+    if (i % 5 == 0) rest(10);
   }
   wait_for_ever();
 }
