@@ -125,7 +125,7 @@ impl Growth {
         let floors = self.floors(&series?)?;
         let bytes = floors[WINDOWS - 1].saturating_sub(floors[0]);
         let is_faint = rising_pairs(&floors) >= RISING_PAIRS
-            && !slows_down(&floors)
+            && !slows_down(&floors, &self.begins())
             && bytes < needed(floors[0])
             && bytes >= FAINT_BYTES.max(needed(floors[0]) / 4);
         is_faint.then(|| bytes as f64 / self.risen_in().max(1.0))
@@ -167,6 +167,14 @@ impl Growth {
         self.is_enough().then(|| (0..WINDOWS).map(floor).collect())
     }
 
+    /// When each window begins, in seconds.
+    fn begins(&self) -> Vec<f64> {
+        let begin = |window: usize| self.looks[window * self.looks.len() / WINDOWS].at;
+        (0..WINDOWS)
+            .map(|window| begin(window).as_secs_f64())
+            .collect()
+    }
+
     fn rise(&self, series: &[u64]) -> Option<Rise> {
         let floors = self.floors(series)?;
         let bytes = floors[WINDOWS - 1].saturating_sub(floors[0]);
@@ -175,7 +183,7 @@ impl Growth {
         (is_growth && seconds > 0.0).then(|| Rise {
             bytes,
             rate: bytes as f64 / seconds,
-            slows_down: slows_down(&floors),
+            slows_down: slows_down(&floors, &self.begins()),
         })
     }
 }
@@ -192,12 +200,15 @@ fn rising_pairs(floors: &[u64]) -> usize {
         .count()
 }
 
-/// Chosen: a third. What comes in bursts differs by less between two halves.
-fn slows_down(floors: &[u64]) -> bool {
+/// Chosen: a third. What comes in bursts differs by less between two halves. Looks come more often on a machine that is less
+/// busy, so both halves are compared by their rates.
+fn slows_down(floors: &[u64], begins: &[f64]) -> bool {
+    let rate = |from: usize, to: usize| {
+        let seconds = begins[to] - begins[from];
+        floors[to].saturating_sub(floors[from]) as f64 / seconds.max(f64::EPSILON)
+    };
     let half = WINDOWS / 2;
-    let early = floors[half - 1].saturating_sub(floors[0]);
-    let late = floors[WINDOWS - 1].saturating_sub(floors[half]);
-    late < early / 3
+    rate(half, WINDOWS - 1) < rate(0, half - 1) / 3.0
 }
 
 #[cfg(test)]
@@ -266,6 +277,19 @@ mod tests {
         assert!((50.0..62.0).contains(&rate), "{rate}");
         assert!(faint.least_rate() > faint.faint().unwrap());
         assert_eq!(growth((0..72).map(|_| 412 * 1024)).faint(), None);
+    }
+
+    #[test]
+    fn a_steady_rise_does_not_slow_down_where_looks_become_more_frequent() {
+        let mut watch = growth(std::iter::repeat_n(1000, 72));
+        let mut at = 0;
+        for (number, look) in watch.looks.iter_mut().enumerate() {
+            at += if number < 36 { 8 } else { 1 };
+            look.at = Duration::from_secs(at);
+            look.own = (80 << 20) + (at << 20);
+            look.common = (500 << 20) - (at << 20);
+        }
+        assert!(watch.copies().is_some_and(|rise| !rise.slows_down));
     }
 
     #[test]
