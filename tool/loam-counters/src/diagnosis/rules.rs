@@ -489,7 +489,7 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     } else {
         format!(
             "{}malloc_trim(0) would give them back and hold up the program's allocations for about {:.1} ms. glibc does not do so \
-             by itself: call it when a peak is over, or run on a heap that does: `loam run -- ...`",
+             by itself: call it when a peak is over, or run on a heap that does: `LOAM_BACKGROUND_PURGE=on loam run -- ...`",
             trim_now(evidence),
             heap.trim.milliseconds
         )
