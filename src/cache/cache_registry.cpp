@@ -45,7 +45,7 @@ ThreadCache* CacheRegistry::start_thread() {
     cache->next = nullptr;
     cache->forget_refusals();
     live_.push_back(cache);
-    ++threads_;
+    threads_ += 1;
     const unsigned home = emptiest_home();
     cache->home = static_cast<uint8_t>(home);
     ++at_home_[home];
@@ -98,7 +98,7 @@ void CacheRegistry::retire(ThreadCache* cache) {
   cache->last_refusal = 0;
   cache->thread_number = 0;
   live_.remove(cache);
-  --threads_;
+  threads_ -= 1;
   --at_home_[cache->home];
   ended_refills_ += cache->refills_;
   ended_flushes_ += cache->flushes_;

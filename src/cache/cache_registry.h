@@ -40,6 +40,8 @@ class CacheRegistry {
     /// counts
     void complete(PageStats* pages) const;
   };
+  /// The number of live caches, without the lock: a recent value.
+  [[nodiscard]] size_t threads_hint() const { return threads_; }
   /// The counts of blocks above the largest class.
   [[nodiscard]] Runs runs();
   /// The counts of sampling, of ended and live threads.
@@ -89,7 +91,7 @@ class CacheRegistry {
   Mutex mutex_;
   List<ThreadCache> live_;
   ThreadCache* spare_ = nullptr;  // linked through next
-  size_t threads_ = 0;
+  LockedCount threads_;
   bool fast_paths_are_closed_ = false;
   uint32_t at_home_[MixedHeap::kHomes] = {};  // threads, by their home
   uint64_t ended_refills_ = 0;

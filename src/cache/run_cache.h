@@ -75,6 +75,12 @@ class RunCache {
   [[nodiscard]] unsigned shard();
   /// The number of runs that this cache parked.
   [[nodiscard]] uint32_t parked() const { return parked_; }
+  /// True after `runs` parked runs, or fewer long ones.
+  [[nodiscard]] bool is_look_due(uint32_t runs) {
+    if (LOAM_LIKELY(parked_since_ < runs)) return false;
+    parked_since_ = 0;
+    return true;
+  }
   /// The number of calls of give() that kept the run.
   [[nodiscard]] uint32_t calls() const { return clock_; }
 
@@ -156,6 +162,9 @@ class RunCache {
   uint32_t bypassed_ = 0;        ///< frees left until the cache is tried again
   uint32_t asked_in_a_row_ = 0;  ///< the latest frees in a row that had the length requested last
   uint32_t parked_ = 0;
+  uint32_t parked_since_ =
+      0;  ///< the last look; a run counts for as many as it has kLongParked pages
+  static constexpr uint32_t kLongParked = 16;
   uint8_t shard_ = 0;  ///< the thread's shard plus 1; 0 = none yet
   bool used_ = false;  ///< since the last collection
   RunCounts counts_ = {};
@@ -182,6 +191,7 @@ LOAM_INLINE bool RunCache::park(Span* span) {
 
 LOAM_INLINE void RunCache::park_now(Span* span) {
   ++parked_;
+  parked_since_ += 1 + static_cast<uint32_t>(span->large.pages) / kLongParked;
   used_ = true;
   count_given(span->large.pages, span->large.requested);
   page_heap.give_run(span);

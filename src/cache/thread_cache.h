@@ -102,6 +102,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// they grow only while misses are frequent. Measured: with 512 KiB, programs that only allocate
   /// and free are a tenth slower (decision 51).
   static constexpr size_t kUnearnedBytes = kThreadBytes / 2;
+  /// What all threads free between two looks at a fall: this, or what they use divided by
+  /// kFallShare. Chosen: a look is some 2,000 instructions, some a block.
+  static constexpr size_t kFallStep = size_t{512} << 10;
+  static constexpr size_t kFallShare = 32;
+  /// What a fall leaves free inside of spans: the floor of the page heap.
+  static constexpr size_t kFallFloor = PurgePolicy::kFloor.bytes();
   /// Every thread's due of first slots of large blocks; slots beyond it come out of the shared
   /// room.
   static constexpr size_t kDue = kThreadBytes / 4;
@@ -112,7 +118,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// For the two static caches, which have no slots: all zero, so that they take no space in the
   /// file.
-  constexpr ThreadCache() : until_look_(0), calls_{}, bytes_to_probe(0) {}
+  constexpr ThreadCache() : until_look_(0), fall_step_(0), calls_{}, bytes_to_probe(0) {}
   struct Live {};
   /// pre: in zeroed memory
   explicit ThreadCache(Live);
@@ -413,6 +419,16 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
   void overflow(unsigned size_class, bool only_gives);
   void overflow_mixed(unsigned count);
+  void note_fall(size_t bytes) {
+    fallen_ += bytes;
+    if (LOAM_UNLIKELY(fallen_ >= fall_step_)) look_at_fall();
+  }
+  void note_taken_bytes(size_t bytes) {
+    fallen_ -= bytes < fallen_ ? bytes : fallen_;
+    if (LOAM_UNLIKELY(is_short_ != 0)) --is_short_;
+  }
+  LOAM_COLD void look_at_fall();
+  LOAM_NOINLINE void shorten_magazines(size_t bytes);
   [[nodiscard]] uint8_t wanted_again(unsigned size_class) const;
   [[nodiscard]] unsigned end_of_span(unsigned size_class, unsigned count) const;
   void collect();
@@ -452,8 +468,15 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
       0;  ///< collections for which it stays at kThreadBytes: another thread was refused room
   uint32_t seen_refusals_ = 0;
   uint64_t last_tick_ms_ = 0;
-  size_t granted_bytes_ = 0;  ///< capacity beyond the initial one, in bytes of blocks
-  size_t due_bytes_ = 0;      ///< initial capacity of large blocks
+  /// Refills that end a fall's short magazines. Chosen: more than a program makes while it frees
+  /// what it is done with.
+  static constexpr uint32_t kRefillsToGrow = 16;
+  uint32_t is_short_ = 0;   ///< refills left for which magazines stay short, as blocks only leave
+  size_t fallen_ = 0;       ///< bytes given to bins since the last look at a fall, less those taken
+  size_t used_before_ = 0;  ///< bytes of the heap's slots at the last look
+  size_t fall_step_ = kFallStep;  ///< the next look
+  size_t granted_bytes_ = 0;      ///< capacity beyond the initial one, in bytes of blocks
+  size_t due_bytes_ = 0;          ///< initial capacity of large blocks
   uint64_t refills_ = 0;
   uint64_t flushes_ = 0;
   uint64_t until_sample_ = 0;                    ///< calls; 0 = not drawn yet

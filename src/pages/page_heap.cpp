@@ -194,7 +194,9 @@ void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t
 }
 
 void PageHeap::count_operation() {
-  if (clock_.ends_count()) tick_locked();
+  if (clock_.ends_count() ||
+      LOAM_UNLIKELY(policy_.may_fall(slabs_.dirty() + standing_spans_.waiting())))
+    tick_locked();
 }
 
 // ---- the public calls -------------------------------------------------------------------------

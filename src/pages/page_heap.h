@@ -359,6 +359,8 @@ class PageHeap {
   /// A run took `fresh` pages that hold nothing yet. As many of the pages that lie idle for the
   /// longest time go back while the heap holds more than its bound (kIdleShare).
   void bound_idle(Pages fresh);
+  void give_back_fall(Pages pages);
+  Pages purge_oldest_of_any_age(Pages pages);
   void shed_due_mappings() { mappings_.shed_due(fresh_, used_, clock_.now_ms(), purges_); }
   void count_operation();
   void tick_locked();

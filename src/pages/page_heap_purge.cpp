@@ -58,16 +58,33 @@ void PageHeap::pay_growth(Pages owed) {
   }
 }
 
+// There may be no call after a fall. So all of it goes at once, also what is parked; each page goes
+// at most once in a fall.
+void PageHeap::give_back_fall(Pages pages) {
+  release_parked();
+  const Pages gone = purge_oldest_of_any_age(pages);
+  policy_.give_back(gone);
+}
+
+Pages PageHeap::purge_oldest_of_any_age(Pages pages) {
+  // No slab counts as old. The front's time would not do, as the list of ages is only nearly
+  // sorted.
+  constexpr uint32_t kLongAgo = uint32_t{1} << 30;
+  const auto before_ms = static_cast<uint32_t>(clock_.now_ms()) - kLongAgo;
+  return Pages(
+      slabs_
+          .purge_oldest(
+              {.idle = Pages(0), .young = pages, .fall = Pages(0), .idle_before_ms = before_ms},
+              pages.count, purges_, clock_.now_ms())
+          .all);
+}
+
 void PageHeap::bound_idle(Pages fresh) {
   Pages owed = fresh_.beyond_bound(fresh, used_ + standing_spans_.waiting() + slabs_.dirty(),
                                    policy_.peak());
   if (owed == Pages(0)) return;
   if (owed > kMostPaid) owed = kMostPaid;
-  // No slab counts as old. The front's time would not do, as the list of ages is only nearly
-  // sorted.
-  constexpr uint32_t kLongAgo = uint32_t{1} << 30;
-  slabs_.purge_oldest({Pages(0), owed, static_cast<uint32_t>(clock_.now_ms()) - kLongAgo},
-                      owed.count, purges_, clock_.now_ms());
+  static_cast<void>(purge_oldest_of_any_age(owed));
 }
 
 // Surplus pages beyond the number of fresh pages taken since the last look will not be needed soon.
@@ -92,10 +109,12 @@ void PageHeap::tick_locked() {
   const uint64_t running_ms =
       may_purge && policy_.is_later(clock_.now_ms()) && !os::is_single_threaded() ? os::running_ms()
                                                                                   : 0;
+  policy_.note_hollow(hints_.hollow());
   const PurgePolicy::Decision decision = policy_.decide(clock_.now_ms(), used, waiting, running_ms);
   hints_.set_waiting(elsewhere);
   hints_.set_pages_wait(may_purge || !mappings_.idle().empty());
   hints_.set_used(used);
+  hints_.set_returned(policy_.returns());
   if (may_purge && clock_.is_due(PageClock::kRecords, kRecordsMs)) {
     // If more is left than one tick may purge, the next tick continues.
     constexpr size_t kMost = Pages(kPagesPerTick).bytes();
@@ -107,6 +126,7 @@ void PageHeap::tick_locked() {
   }
   if (LOAM_UNLIKELY(slabs_.surplus().pages() != Pages(0))) shed_surplus();
   const size_t most = kPagesPerTick + decision.idle.count / 64;
+  if (LOAM_UNLIKELY(decision.fall != Pages(0))) give_back_fall(decision.fall);
   const FreeSlabs::Purged gone = slabs_.purge_oldest(decision, most, purges_, clock_.now_ms());
   policy_.spend(Pages(gone.young));
   // The heap has caught up with the ticks that a clock would have made: this tick did not reach its

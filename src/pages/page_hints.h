@@ -48,6 +48,16 @@ class PageHints {
 
   /// Sets whether pages inside of spans may be more than is worth keeping.
   void set_spans_wait(bool they_do) { spans_wait_.store(they_do, std::memory_order_relaxed); }
+  /// Pages of used spans that hold no memory. An old value.
+  [[nodiscard]] Pages hollow() const { return Pages(hollow_.load(std::memory_order_relaxed)); }
+  void set_hollow(Pages pages) { hollow_.store(pages.count, std::memory_order_relaxed); }
+  /// Bytes of pages by which use fell and rose again lately.
+  [[nodiscard]] size_t returned_bytes() const {
+    return returned_bytes_.load(std::memory_order_relaxed);
+  }
+  void set_returned(Pages pages) {
+    returned_bytes_.store(pages.bytes(), std::memory_order_relaxed);
+  }
   void set_pages_wait(bool they_do) { pages_wait_.store(they_do, std::memory_order_relaxed); }
   void set_behind(bool it_is) { is_behind_.store(it_is, std::memory_order_relaxed); }
   void set_waiting(Pages pages) { waiting_.store(pages.count, std::memory_order_relaxed); }
@@ -60,6 +70,8 @@ class PageHints {
   std::atomic<unsigned> shards_in_use_{0};
   std::atomic<size_t> waiting_{0};
   std::atomic<size_t> used_bytes_{0};
+  std::atomic<size_t> returned_bytes_{0};
+  std::atomic<size_t> hollow_{0};
 };
 
 }  // namespace loam

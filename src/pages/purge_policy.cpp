@@ -24,11 +24,49 @@ size_t PurgePolicy::came_back() const {
   return most;
 }
 
+// Use rose: what it regains of an earlier fall came back, whatever the time between.
+void PurgePolicy::note_rise(size_t used) {
+  const size_t rise = used - use_;
+  fallen_ -= rise < fallen_ ? rise : fallen_;
+  use_ = used;
+  const size_t level = used < high_ ? used : high_;
+  if (level - low_ > came_back_) came_back_ = level - low_;
+  if (used >= high_) high_ = low_ = used;
+}
+
+void PurgePolicy::note_use(size_t used) {
+  if (used > use_) return note_rise(used);
+  fallen_ += use_ - used;
+  use_ = used;
+  if (used < low_) low_ = used;
+}
+
+// pre: note_use(used)
+Pages PurgePolicy::decide_fall(Pages used, Pages dirty, Pages returns) {
+  const Pages held = used > hollow_ ? used - hollow_ : Pages(0);
+  Pages bound = Pages(held.count / kFallShare) + kFallFloor;
+  const Pages rest(bound.count / 2);
+  if (returns > bound) bound = returns;
+  quiet_ = dirty > bound ? dirty + kBatch : bound;
+  const Pages fallen(fallen_ < dirty.count ? fallen_ : dirty.count);
+  if (fallen <= bound) return Pages(0);
+  // Most of the heap's use is over, and so is the use of what lay free at its peak.
+  const bool is_deep = used.count < high_ / 2;
+  const Pages free = is_deep ? dirty : fallen;
+  quiet_ = bound;
+  return returns > rest ? free - returns : free - rest;
+}
+
 void PurgePolicy::end_slot(size_t used) {
   const size_t back = came_back();
   if (back > came_back_) came_back_ = back;
   slot_ = (slot_ + 1) % kSlots;
   peaks_[slot_] = used;
+  // A peak that is older than the window counts no more.
+  if (const size_t high = peak_of(kSlots).count; high < high_) {
+    high_ = high;
+    low_ = used;
+  }
   slot_began_ms_ += kSlotMs;
   if (slot_ != 0) return;
   came_back_before_ = came_back_;
@@ -45,6 +83,7 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
     slot_began_ms_ = now_ms;
     came_back_ = came_back_before_ = 0;
   }
+  note_use(used.count);
   observe(used);
 
   const uint64_t passed = now_ms - last_ms_ < 1000 ? now_ms - last_ms_ : 1000;
@@ -62,13 +101,16 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   if (spent_ < 0) spent_ = 0;
   last_ms_ = now_ms;
 
-  const size_t returns = came_back_ > came_back_before_ ? came_back_ : came_back_before_;
+  const size_t returns = this->returns().count;
   size_t expected = used.count + returns;
   const size_t most = recent_peak().count, least = latest_peak().count;
   if (expected > most) expected = most;
   if (expected < least) expected = least;
   const Pages keep = Pages(expected) - used + kFloor;
   Decision decision;
+  const size_t known = most > used.count ? most - used.count : 0;
+  decision.fall = decide_fall(used, dirty, Pages(returns < known ? returns : known));
+  dirty -= decision.fall;
   decision.idle = decision.young = dirty > keep ? dirty - keep : Pages(0);
   const Pages affordable(spent_ < kBudgetCap ? static_cast<size_t>(kBudgetCap - spent_) : 0);
   if (decision.young > affordable) decision.young = affordable;

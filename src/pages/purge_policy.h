@@ -6,11 +6,14 @@
 //   keep   = the larger of both - use now + kFloor                pages that the near future may need
 //   idle   = dirty - keep                                         pages that may go after no request took them for kSoonMs
 //   young  = the same                                             pages that may go at once, against the budget
+//   fallen = how far use fell on balance, without pages that went for that
+//   bound  = the larger of `came back` and used / kFallShare + kFallFloor
+//   fall   = the smaller of dirty and fallen, while it exceeds bound   pages that go at once, outside the budget
 //
 // `Came back` is how far use fell and rose again within kHoldMs, in the last kHoldMs or two. A
 // program that works in rounds keeps the pages that its rounds need. A program whose peak never
-// returned gives the pages back after kSoonMs. When a peak returns for the first time, it costs one
-// fault a page.
+// returned gives the pages back while it falls, because there may be no call afterwards. When a
+// peak returns for the first time, it costs one fault a page.
 //
 // A page that is purged too early costs a fault. The budget allows kPagesPerSecond of them, so at
 // most kPagesPerSecond / (pages that a second of faults brings) of the running time of all threads
@@ -38,6 +41,11 @@ class PurgePolicy {
   static constexpr uint64_t kSoonMs = 500;
   /// These pages are always kept: 1 MiB, so that small programs never pay.
   static constexpr Pages kFloor{256};
+  /// While use falls, at most this part of it and kFallFloor stay free: the heap then holds at most
+  /// a sixteenth more than it uses. Each purge halves what is free, so a fall is few purges.
+  static constexpr size_t kFallShare = 16;
+  /// Chosen: half a fall's bound is kFloor, so a small program purges no more often than before.
+  static constexpr Pages kFallFloor{2 * kFloor.count};
   /// Derived: 2 % of the running time at 2 us a page (1.4 to 1.9 us a fault measured, and 0.4 to
   /// give it back) is 10,000 pages a second for each running thread. Measured against 20,000 and
   /// 40,000 (decision 3).
@@ -56,6 +64,7 @@ class PurgePolicy {
   struct Decision {
     Pages idle;               ///< pages that may go from slabs idle since before idle_before_ms
     Pages young;              ///< pages that may go from any slab; counts against the budget
+    Pages fall;               ///< pages that go from any slab, because use fell
     uint32_t idle_before_ms;  ///< slabs into which the last free was before this time are old
   };
 
@@ -72,10 +81,24 @@ class PurgePolicy {
   /// Pages that were purged against the budget.
   void spend(Pages young) { spent_ += static_cast<int64_t>(young.count); }
 
+  /// Pages that were purged because use fell.
+  void give_back(Pages gone) { fallen_ -= gone.count < fallen_ ? gone.count : fallen_; }
+
+  /// Whether decide() may find that pages go because use fell: always, if they do.
+  [[nodiscard]] bool may_fall(Pages dirty) const { return dirty > quiet_ && dirty > kFallFloor; }
+  /// Pages of those in use that hold no memory: a fall's bound does not count them.
+  void note_hollow(Pages hollow) { hollow_ = hollow; }
+
   /// Records use between decisions, so that short peaks count.
   void observe(Pages used) {
     if (used > peak_) peak_ = used;
     if (used.count > peaks_[slot_]) peaks_[slot_] = used.count;
+    if (used.count > use_) note_rise(used.count);
+  }
+
+  /// How far use fell and rose again lately.
+  [[nodiscard]] Pages returns() const {
+    return Pages(came_back_ > came_back_before_ ? came_back_ : came_back_before_);
   }
 
   /// The highest use so far.
@@ -95,6 +118,9 @@ class PurgePolicy {
   [[nodiscard]] Pages peak_of(unsigned slots) const;
   [[nodiscard]] size_t came_back() const;
   void end_slot(size_t used);
+  void note_rise(size_t used);
+  void note_use(size_t used);
+  [[nodiscard]] Pages decide_fall(Pages used, Pages dirty, Pages returns);
 
   Pages peak_{};
   uint64_t slot_began_ms_ = 0;
@@ -106,6 +132,12 @@ class PurgePolicy {
   size_t came_back_ = 0;         // the most in this round of the slots
   size_t came_back_before_ = 0;  // the most in the round before
   unsigned slot_ = 0;
+  size_t use_ = 0;  // as last seen
+  size_t fallen_ = 0;
+  size_t high_ = 0;  // the peak from which use falls, and the least use since
+  size_t low_ = 0;
+  Pages hollow_{};
+  Pages quiet_{};  // no look is worth its time while no more is dirty
 };
 
 }  // namespace loam

@@ -97,6 +97,16 @@ class Bin {
     return idle_.watched();
   }
   void end_period_locked(size_t slot_bytes);
+  /// The bytes of free slots that a fall gives back: none, or so many that a search is worth its
+  /// time. Takes no lock.
+  [[nodiscard]] size_t fallen_bytes_hint(unsigned size_class) const;
+  /// All free slots are unwanted now: call purge_unwanted_locked() until it leaves enough looks.
+  void begin_fall_locked() {
+    idle_.begin_fall(counts_.free_slots);
+    search_lists(kLists);
+  }
+  /// Pages inside of spans that held no memory and were handed out, since the start.
+  [[nodiscard]] size_t backed_again() const { return counts_.backed_again; }
   /// As compact_locked(), but it purges only as many pages as slots were free and unwanted, in the
   /// emptiest spans first. A span costs one look; a span that gives pages back costs kLooksAPurge.
   /// Returns the looks that are left. If they are fewer than kLooksAPurge, call again later.
@@ -144,6 +154,8 @@ class Bin {
   /// lock.
   [[nodiscard]] size_t free_slots_hint() const { return counts_.free_slots + remote_.queued(); }
   [[nodiscard]] size_t free_slots_locked() const { return counts_.free_slots; }
+  /// Pages of its spans that hold no memory. Takes no lock.
+  [[nodiscard]] size_t unbacked_pages_hint() const { return counts_.unbacked_pages; }
   /// Slots handed out. Takes no lock.
   [[nodiscard]] size_t used_slots_hint(unsigned size_class) const {
     const size_t slots = counts_.spans * class_info(size_class).slots,
@@ -205,6 +217,7 @@ class Bin {
     LockedCount absent_slots;  // of partial spans
     LockedCount absent_pages;
     LockedCount empty_spans;
+    LockedCount backed_again;
   };
   // Since the start, as in BinStats.
   struct Totals {

@@ -48,6 +48,7 @@ void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin,
   }
   pages &= span->unbacked_pages;
   counts_.unbacked_pages -= count_bits(pages);
+  counts_.backed_again += count_bits(pages);
   span->unbacked_pages &= ~pages;
 }
 
@@ -143,6 +144,11 @@ Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
 void Bin::end_period_locked(size_t slot_bytes) {
   idle_.end_period(counts_.free_slots);
   if (search_.lists == 0 && unwanted_pages(slot_bytes) != Pages(0)) search_lists(kLists);
+}
+
+size_t Bin::fallen_bytes_hint(unsigned size_class) const {
+  const SizeClassInfo& info = class_info(size_class);
+  return idle_.fallen(backed_bytes(info.bytes), used_slots_hint(size_class) * info.bytes);
 }
 
 // Starts a search of the last `count` lists, without lists that are empty now.

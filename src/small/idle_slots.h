@@ -59,6 +59,24 @@ class IdleSlots {
   }
   [[nodiscard]] size_t unwanted_slots() const { return before_ < least_ ? before_ : least_; }
 
+  /// The use of the slots fell: all that are free now are unwanted.
+  void begin_fall(size_t free_slots) {
+    least_ = before_ = free_slots;
+    watched_.store(true, std::memory_order_relaxed);
+  }
+  /// The bytes that a search may find for a fall, or 0 where it is not worth its time: since the
+  /// last one neither a good part of all free bytes came, nor did use fall by as much. The last
+  /// used slots of many pages may be few bytes.
+  [[nodiscard]] size_t fallen(size_t backed_bytes, size_t used_bytes) const {
+    const size_t settled = settled_.load(std::memory_order_relaxed);
+    const size_t since = backed_bytes > settled ? backed_bytes - settled : 0;
+    const size_t all = backed_bytes < used_bytes ? backed_bytes : used_bytes;
+    return since < kFallStep || since < all / kFallShare ? 0 : backed_bytes;
+  }
+  /// Chosen: a search looks at every span, and there are some eight for each halving of use.
+  static constexpr size_t kFallShare = 8;
+  static constexpr size_t kFallStep = size_t{4} << 10;
+
   /// A search met every span.
   void end_watch(size_t backed_bytes) {
     settled_.store(backed_bytes, std::memory_order_relaxed);

@@ -208,6 +208,29 @@ bool MixedHeap::lend_unwanted(bool period_ends, unsigned looks) {
   return some_wait;
 }
 
+size_t MixedHeap::fallen_bytes_hint() const {
+  if (!used_.load(std::memory_order_relaxed)) return 0;
+  size_t bytes = 0;
+  const unsigned count = parts_in_use();
+  for (unsigned s = 0; s < count; ++s) bytes += parts_[s].fallen_bytes_hint();
+  return bytes;
+}
+
+void MixedHeap::give_back_fall(unsigned looks) {
+  if (!used_.load(std::memory_order_relaxed)) return;
+  const unsigned count = parts_in_use();
+  for (unsigned s = 0; s < count; ++s) {
+    MixedPart& part = parts_[s];
+    if (part.fallen_bytes_hint() == 0 || !part.mutex().try_lock()) continue;
+    part.begin_fall_locked();
+    while (part.lend_unwanted_locked(pages(), looks) < kLooksAPurge) {
+      part.mutex().unlock();
+      part.mutex().lock();
+    }
+    part.mutex().unlock();
+  }
+}
+
 MixedStats MixedHeap::stats() {
   MixedStats sum{};
   sum.parts = parts_in_use();

@@ -95,6 +95,11 @@ class MixedHeap {
   /// allow (MixedPart::lend_unwanted_locked()). True while there may be more.
   [[nodiscard]] bool lend_unwanted(bool period_ends, unsigned looks);
 
+  /// The bytes of free ranges that a fall gives to the page heap. Takes no lock.
+  [[nodiscard]] size_t fallen_bytes_hint() const;
+  /// Gives them. `looks`: the most under one lock at once.
+  void give_back_fall(unsigned looks);
+
   [[nodiscard]] MixedStats stats();
   /// Blocks of the class in mixed spans: live or in magazines.
   [[nodiscard]] size_t blocks(unsigned size_class);

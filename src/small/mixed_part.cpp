@@ -474,6 +474,11 @@ Pages MixedPart::lend_locked(PageHeap& pages, Pages wanted) {
   return lent;
 }
 
+size_t MixedPart::fallen_bytes_hint() const {
+  const size_t spans = Pages(span_pages_).bytes(), free = free_granules_ << kGranuleShift;
+  return idle_.fallen(backed_bytes(), free < spans ? spans - free : 0);
+}
+
 void MixedPart::end_period_locked() {
   idle_.end_period(free_granules_);
   if (list_to_search_ == 0 && unwanted_pages() != Pages(0)) search_below(kLists);

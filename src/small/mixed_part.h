@@ -112,6 +112,12 @@ class alignas(128) MixedPart {
     return idle_.watched();
   }
   void end_period_locked();
+  /// As Bin::fallen_bytes_hint() and begin_fall_locked(), for lend_unwanted_locked().
+  [[nodiscard]] size_t fallen_bytes_hint() const;
+  void begin_fall_locked() {
+    idle_.begin_fall(free_granules_);
+    search_below(kLists);
+  }
   /// As lend_locked(), but only as many pages as were free and unwanted. `looks`: as in
   /// Bin::purge_unwanted_locked(). The page heap purges these pages if no request takes them.
   [[nodiscard]] unsigned lend_unwanted_locked(PageHeap& pages, unsigned looks);

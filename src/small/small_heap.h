@@ -96,6 +96,19 @@ class alignas(kPageBytes) SmallHeap {
   /// Empties stashes and remote queues, returns empty spans, purges free pages inside live spans.
   Pages compact();
 
+  /// What became free inside of spans since it was last given back. There may be no call
+  /// afterwards, so it should go now, unless as much came back after it had gone.
+  struct Fall {
+    size_t bytes;      ///< of free slots of bins that are worth a search
+    size_t used;       ///< of slots that were handed out
+    size_t came_back;  ///< of pages that went and were used again lately
+  };
+  /// Takes no lock; some loads a bin.
+  [[nodiscard]] Fall look_at_fall();
+  /// Gives that back: as compact(), but only for bins into which much was freed since the last
+  /// time, and not if another thread is at it. Holds a lock only for a part of the work.
+  void give_back_fall();
+
   [[nodiscard]] BinStats stats(unsigned size_class);
   /// Bytes of blocks that wait in stashes, or are about to. May be slightly old.
   [[nodiscard]] size_t stashed_bytes() const { return stash_room_.held(); }
@@ -149,6 +162,7 @@ class alignas(kPageBytes) SmallHeap {
   void split_class(unsigned size_class, size_t slot_bytes);
   [[nodiscard]] bool may_be_partial() const { return !pure_ && !slots_are_chosen_at_random(); }
   [[nodiscard]] bool lend_pages(bool of_all, unsigned home);
+  [[nodiscard]] Pages note_return(size_t backed_again);
   struct Candidate {
     Bin* bin;
     unsigned size_class;
@@ -208,6 +222,13 @@ class alignas(kPageBytes) SmallHeap {
     std::atomic<uint64_t> period_began_ms{0};
     std::atomic<unsigned> next_to_purge{0};  // the class at which the last one ended
   } looks_;
+  struct {
+    std::atomic<bool> is_busy{false};  // a thread is at it; the others are its
+    std::atomic<size_t> gone{0};       // pages that went since the last of them came back
+    std::atomic<size_t> before{0};     // backed_again() when the first of these went
+    std::atomic<size_t> returned{0};   // the most that came back
+    std::atomic<uint64_t> returned_ms{0};
+  } falls_;
   struct alignas(64) {
     std::atomic<unsigned> growths_skipped{0};  // since the last search for donors
     std::atomic<uint8_t> refused_class{0};     // the class whose blocks no donor could hold then

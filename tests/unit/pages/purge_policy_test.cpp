@@ -18,9 +18,10 @@ constexpr auto kCap = static_cast<uint64_t>(PurgePolicy::kBudgetCap);
 // The window slides by sixteenths, so a peak counts for at least this long.
 constexpr uint64_t kHeldSurely = PurgePolicy::kHoldMs - PurgePolicy::kHoldMs / 16;
 
-/// The idle pages that may be purged.
+/// The pages that may be purged outside the budget.
 Pages idle(PurgePolicy& policy, uint64_t now, size_t used, size_t dirty) {
-  return policy.decide(now, Pages(used), Pages(dirty)).idle;
+  const auto decision = policy.decide(now, Pages(used), Pages(dirty));
+  return decision.idle + decision.fall;
 }
 
 TEST(PurgePolicy, WithinTheFloorNothingGoes) {
@@ -35,26 +36,27 @@ TEST(PurgePolicy, WithinTheFloorNothingGoes) {
 
 // The window of the latest peak slides by sixteenths of the hold.
 constexpr uint64_t kSlot = PurgePolicy::kHoldMs / 16;
-constexpr uint64_t kSoonSurely = PurgePolicy::kSoonMs - kSlot;
-constexpr size_t kFloorPages = PurgePolicy::kFloor.count;
 
-TEST(PurgePolicy, APeakThatNeverCameBackIsForgottenAfterAMoment) {
+TEST(PurgePolicy, AFallGoesAtOnceUntilItCameBack) {
   PurgePolicy policy;
-  ASSERT_EQ(policy.decide(kStart, Pages(10'000), Pages(0)).young.count, 0u);
-  uint64_t t = kStart;
-  for (; t <= kStart + kSoonSurely; t += 50) {
-    const auto decision = policy.decide(t, Pages(100), Pages(9'900));
-    ASSERT_EQ(decision.idle.count, 0u) << t - kStart << " ms after the peak";
-    ASSERT_EQ(decision.young.count, 0u) << t - kStart << " ms after the peak";
-    // Pages that were backed beside the peak need not stay.
-    ASSERT_GT(policy.decide(t, Pages(100), Pages(10'300)).young.count, 0u)
-        << t - kStart << " ms after the peak";
+  ASSERT_EQ(policy.decide(kStart, Pages(10'000), Pages(0)).fall.count, 0u);
+  // At the same moment, as there may be no further call.
+  const Pages gone = policy.decide(kStart, Pages(100), Pages(9'900)).fall;
+  EXPECT_GE(gone.count, 9'900 - PurgePolicy::kFallFloor.count);
+  EXPECT_LT(gone.count, 9'900u);
+  policy.give_back(gone);
+  EXPECT_EQ(policy.decide(kStart, Pages(100), Pages(9'900) - gone).fall.count, 0u);
+  // It comes back, and then it is waited for.
+  static_cast<void>(policy.decide(kStart + 10, Pages(10'000), Pages(0)));
+  EXPECT_EQ(policy.decide(kStart + 20, Pages(100), Pages(9'900)).fall.count, 0u);
+}
+
+TEST(PurgePolicy, WhatLiesFreeWhileUseDoesNotFallIsLeftToTheBudget) {
+  PurgePolicy policy;
+  for (uint64_t t = kStart; t < kStart + 100; ++t) {
+    ASSERT_EQ(policy.decide(t, Pages(10'000), Pages(9'000)).fall.count, 0u);
+    ASSERT_EQ(policy.decide(t, Pages(9'800), Pages(9'200)).fall.count, 0u);
   }
-  const auto decision = policy.decide(kStart + PurgePolicy::kSoonMs + 1, Pages(100), Pages(9'900));
-  EXPECT_EQ(decision.idle.count, 9'900 - kFloorPages);
-  EXPECT_EQ(decision.young.count, kCap);
-  EXPECT_EQ(policy.latest_peak().count, 100u);
-  EXPECT_EQ(policy.recent_peak().count, 10'000u);
 }
 
 /// Drives a peak of `high` for a moment and then `low` for `gap_ms`. True if a page of the peak
@@ -95,7 +97,7 @@ TEST(PurgePolicy, OnlyAsMuchIsKeptAsCameBack) {
   for (uint64_t end = t + 100; t < end; t += 20)
     static_cast<void>(policy.decide(t, Pages(90'000), Pages(0)));
   t += PurgePolicy::kSoonMs + kSlot;
-  EXPECT_EQ(idle(policy, t, 1'000, 89'000).count, 89'000 - 2'000 - kFloorPages);
+  EXPECT_EQ(idle(policy, t, 1'000, 89'000).count, 89'000u - 2'000);
 }
 
 TEST(PurgePolicy, ASilenceForgetsWhatCameBack) {
