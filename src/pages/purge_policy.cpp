@@ -82,6 +82,7 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   if (now_ms - slot_began_ms_ >= kSlotMs) {
     slot_began_ms_ = now_ms;
     came_back_ = came_back_before_ = 0;
+    high_ = low_ = use_;
   }
   note_use(used.count);
   observe(used);

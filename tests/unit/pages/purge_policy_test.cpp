@@ -125,7 +125,7 @@ TEST(PurgePolicy, APeakBetweenTwoDecisionsCounts) {
   PurgePolicy policy;
   ASSERT_EQ(idle(policy, kStart, 10, 0).count, 0u);
   policy.observe(Pages(5000));
-  EXPECT_EQ(idle(policy, kStart + 10, 10, 4990).count, 0u);
+  EXPECT_EQ(policy.decide(kStart + 10, Pages(10), Pages(4990)).idle.count, 0u);
   EXPECT_EQ(policy.recent_peak().count, 5000u);
 }
 
