@@ -38,6 +38,7 @@ LOAM_INLINE void RunCache::count_taken(uint64_t pages, size_t requested) {
 }
 
 Span* RunCache::take_parked(Pages pages, size_t requested) {
+  note_missed(pages);
   if (LOAM_UNLIKELY(shard_ == 0)) return nullptr;
   // A batch is at most half of the kept runs (pass_batch()) of a thread with as much room as this
   // one or more.

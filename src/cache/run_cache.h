@@ -75,11 +75,16 @@ class RunCache {
   [[nodiscard]] unsigned shard();
   /// The number of runs that this cache parked.
   [[nodiscard]] uint32_t parked() const { return parked_; }
-  /// True after `runs` parked runs, or fewer long ones.
+  /// True after each `runs` parked runs, or fewer long ones that were not taken again.
   [[nodiscard]] bool is_look_due(uint32_t runs) {
-    if (LOAM_LIKELY(parked_since_ < runs)) return false;
+    if (LOAM_LIKELY(parked_ % runs != 0 && parked_since_ < kLookAfter)) return false;
     parked_since_ = 0;
     return true;
+  }
+  /// A run was taken that this cache did not keep.
+  void note_missed(Pages pages) {
+    const uint32_t weight = look_weight(pages.count);
+    parked_since_ -= weight < parked_since_ ? weight : parked_since_;
   }
   /// The number of calls of give() that kept the run.
   [[nodiscard]] uint32_t calls() const { return clock_; }
@@ -162,9 +167,14 @@ class RunCache {
   uint32_t bypassed_ = 0;        ///< frees left until the cache is tried again
   uint32_t asked_in_a_row_ = 0;  ///< the latest frees in a row that had the length requested last
   uint32_t parked_ = 0;
-  uint32_t parked_since_ =
-      0;  ///< the last look; a run counts for as many as it has kLongParked pages
-  static constexpr uint32_t kLongParked = 16;
+  uint32_t parked_since_ = 0;  ///< weights since the last look, less those of runs taken
+  /// A run weighs 1 and one for each 16 pages, but never so much that one in use and out makes a
+  /// look due.
+  [[nodiscard]] static uint32_t look_weight(size_t pages) {
+    const size_t weight = 1 + pages / 16;
+    return weight < kLookAfter / 2 ? static_cast<uint32_t>(weight) : kLookAfter / 2;
+  }
+  static constexpr uint32_t kLookAfter = 32;
   uint8_t shard_ = 0;  ///< the thread's shard plus 1; 0 = none yet
   bool used_ = false;  ///< since the last collection
   RunCounts counts_ = {};
@@ -191,7 +201,7 @@ LOAM_INLINE bool RunCache::park(Span* span) {
 
 LOAM_INLINE void RunCache::park_now(Span* span) {
   ++parked_;
-  parked_since_ += 1 + static_cast<uint32_t>(span->large.pages) / kLongParked;
+  parked_since_ += look_weight(span->large.pages);
   used_ = true;
   count_given(span->large.pages, span->large.requested);
   page_heap.give_run(span);

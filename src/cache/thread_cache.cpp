@@ -760,6 +760,8 @@ void ThreadCache::shorten_magazines(size_t bytes) {
       if (resize(c, capacity)) give_room_back(less);
     }
   }
+  // The next free of each class may be a sampled block's.
+  if (LOAM_UNLIKELY(stays_armed())) arm_all();
   is_short_ = kRefillsToGrow;
 }
 

@@ -194,8 +194,10 @@ void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t
 }
 
 void PageHeap::count_operation() {
+  // A heap that was never large has nothing to fall by, and touches nothing more.
   if (clock_.ends_count() ||
-      LOAM_UNLIKELY(policy_.may_fall(slabs_.dirty() + standing_spans_.waiting())))
+      LOAM_UNLIKELY(policy_.peak() > PurgePolicy::kFallFloor &&
+                    policy_.may_fall(slabs_.dirty() + standing_spans_.waiting())))
     tick_locked();
 }
 

@@ -227,6 +227,12 @@ class PageHeap {
   /// no lock; for tests.
   [[nodiscard]] size_t places_looked_at() const { return space_.places_looked_at(); }
 
+  /// What use falls by stays until it is old, as if it had come back before: for tests.
+  void keep_falls() {
+    Lock lock(mutex_);
+    policy_.keep_falls();
+  }
+
   /// Free runs inside slabs, [k]: of 2^k to 2^(k+1) - 1 pages.
   struct RunCounts {
     static constexpr unsigned kBins = 10;

@@ -83,7 +83,12 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   const Pages fresh(fresh_.of_runs() - fresh_before);
   if (pages > old && pages.count > kPagesPerSlab) note_growth(fresh, {span_base(span), pages});
   if (fresh != Pages(0)) bound_idle(fresh);
-  count_operation();
+  // A short tail waits for the next free or tick.
+  if (pages + PurgePolicy::kBatch < old) {
+    count_operation();
+  } else if (clock_.ends_count()) {
+    tick_locked();
+  }
   return true;
 }
 

@@ -43,6 +43,7 @@ void PurgePolicy::note_use(size_t used) {
 
 // pre: note_use(used)
 Pages PurgePolicy::decide_fall(Pages used, Pages dirty, Pages returns) {
+  if (LOAM_UNLIKELY(keeps_falls_)) return Pages(0);
   const Pages held = used > hollow_ ? used - hollow_ : Pages(0);
   Pages bound = Pages(held.count / kFallShare) + kFallFloor;
   const Pages rest(bound.count / 2);

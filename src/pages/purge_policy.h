@@ -88,6 +88,11 @@ class PurgePolicy {
   [[nodiscard]] bool may_fall(Pages dirty) const { return dirty > quiet_ && dirty > kFallFloor; }
   /// Pages of those in use that hold no memory: a fall's bound does not count them.
   void note_hollow(Pages hollow) { hollow_ = hollow; }
+  /// From now on a fall gives nothing back: for tests of what else does.
+  void keep_falls() {
+    keeps_falls_ = true;
+    quiet_ = Pages(~size_t{0});
+  }
 
   /// Records use between decisions, so that short peaks count.
   void observe(Pages used) {
@@ -137,6 +142,7 @@ class PurgePolicy {
   size_t high_ = 0;  // the peak from which use falls, and the least use since
   size_t low_ = 0;
   Pages hollow_{};
+  bool keeps_falls_ = false;
   Pages quiet_{};  // no look is worth its time while no more is dirty
 };
 

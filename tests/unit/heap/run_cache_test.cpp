@@ -670,6 +670,7 @@ TEST(RunCacheImplementation, AThreadThatGetsNoRoomFreesUnderItsShardsLockAlone) 
 }
 
 TEST(RunCacheTest, WhatOneThreadParkedServesAnotherBeforeTheHeapGrows) {
+  page_heap.keep_falls();
   in_thread([] {
     std::vector<void*> blocks;
     // More pages than are left to a shard's threads.

@@ -182,6 +182,7 @@ TEST_F(HugePagesTest, TheBoundOnIdlePagesSplitsNoHugePageForAFewPages) {
   constexpr size_t kAtOnce = 4 * kPagesPerSlab;  // pays for more than one slab
   constexpr unsigned kFew = 4, kLong = 16, kWorthy = 17,
                      kHoles = kPagesPerSlab - kPagesPerSlab / kLong;
+  model().heap().keep_falls();
   fill_small_pages();
   std::vector<uintptr_t> few, shrunk;
   for (int slab = 0; slab < 3; ++slab) {

@@ -18,7 +18,10 @@ constexpr size_t kBlockPages = kPagesPerSlab;
 
 class GrowthTest : public testing::Test {
  protected:
-  void SetUp() override { fake::reset(); }
+  void SetUp() override {
+    fake::reset();
+    heap().keep_falls();
+  }
 
   PageHeap& heap() { return *heap_; }
   Span* allocate(size_t pages) {

@@ -21,7 +21,10 @@ constexpr uint64_t kTickMs = ThreadCache::kTickMs;
 
 class PurgeTest : public testing::Test {
  protected:
-  void SetUp() override { fake::reset(); }
+  void SetUp() override {
+    fake::reset();
+    model.heap().keep_falls();
+  }
 
   /// Lets time pass as with caches: a tick every few milliseconds while the heap wants ticks.
   void pass(uint64_t ms) {

@@ -119,6 +119,7 @@ TEST_P(PageHeapTest, RunsOfManyBlocksShareTheTailOfTheLastOne) {
 
 TEST_P(PageHeapTest, RunsOfManyBlocksEndInTheFreeBeginningOfAnother) {
   PageHeapModel model;
+  model.heap().keep_falls();
   const uintptr_t a = model.large(2 * kPagesPerSlab), b = model.large(kPagesPerSlab);
   const uintptr_t wall = model.large(kPagesPerSlab);
   ASSERT_EQ(b, a + 2 * kSlabBytes);
@@ -144,6 +145,7 @@ TEST_P(PageHeapTest, RunsOfManyBlocksEndInTheFreeBeginningOfAnother) {
 
 TEST_P(PageHeapTest, ALongRunLiesWhereTheFewestPagesMustBeBackedAnew) {
   PageHeapModel model;
+  model.heap().keep_falls();
   const size_t pages = 3 * kPagesPerSlab;
   // The runs are written to. No page is purged for a run whose pages are already backed.
   const uintptr_t low = model.large(pages, 1, pages * kPageBytes), wall1 = model.large(64);
@@ -230,6 +232,7 @@ TEST_P(PageHeapTest, NoPlaceForALongRunIsBetterThanTheOneThatItGets) {
 
 TEST_P(PageHeapTest, ALongRunEndsInABackedBeginningRatherThanLieInFreshBlocksAlone) {
   PageHeapModel model;
+  model.heap().keep_falls();
   const uintptr_t whole = model.large(4 * kPagesPerSlab);
   const uintptr_t half = model.large(kPagesPerSlab / 2), other = model.large(kPagesPerSlab / 2);
   ASSERT_EQ(half, whole + 4 * kSlabBytes);
@@ -245,6 +248,7 @@ TEST_P(PageHeapTest, ALongRunEndsInABackedBeginningRatherThanLieInFreshBlocksAlo
 
 TEST_P(PageHeapTest, ALongRunIsFoundByFewLooksHoweverMuchIsFree) {
   PageHeapModel model;
+  model.heap().keep_falls();
   std::vector<uintptr_t> runs;
   for (int i = 0; i < 400; ++i) runs.push_back(model.large(kPagesPerSlab));
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -421,6 +425,7 @@ TEST_P(PageHeapTest, ARunAtItsRegionsEndDoesNotGrow) {
 
 TEST_P(PageHeapTest, AShrunkRunGivesItsTailBackAcrossBlocks) {
   PageHeapModel model;
+  model.heap().keep_falls();
   const uintptr_t a = model.large(5 * kPagesPerSlab, 1, 5 * kSlabBytes);
   EXPECT_TRUE(model.resize(a, 10));
   model.check();

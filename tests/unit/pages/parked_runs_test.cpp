@@ -15,7 +15,10 @@ using test::PageHeapModel;
 
 class ParkedRunsTest : public testing::Test {
  protected:
-  void SetUp() override { fake::reset(); }
+  void SetUp() override {
+    fake::reset();
+    model.heap().keep_falls();
+  }
 
   [[nodiscard]] PageStats stats() { return model.heap().stats(); }
 

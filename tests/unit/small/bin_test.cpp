@@ -175,6 +175,7 @@ TEST_P(BinTest, PagesHoldMemoryFromTheirFirstSlotOn) {
   Random random = test::seeded(GetParam());
   LOAM_TRACE_SEED(random);
   BinModel model(GetParam());
+  model.pages().keep_falls();
   const SizeClassInfo& info = model.info();
   const size_t slotless_pages = info.pages - Pages::covering(size_t{info.slots} * info.bytes).count;
   const auto backed_bytes = [&] {

@@ -27,7 +27,10 @@ unsigned bin_number_of(const void* block) {
 
 class BinsByHome : public testing::Test {
  protected:
-  void SetUp() override { fake::reset(); }
+  void SetUp() override {
+    fake::reset();
+    pages->keep_falls();
+  }
 
   std::vector<void*> take(unsigned size_class, size_t wanted, unsigned home) {
     std::vector<void*> out(wanted);

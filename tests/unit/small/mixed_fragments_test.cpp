@@ -26,6 +26,7 @@ class FragmentedPages : public testing::Test {
  protected:
   void SetUp() override {
     fake::reset();
+    pages->keep_falls();
     std::vector<Span*> spans;
     for (unsigned i = 0; i < 3 * kPagesPerSlab; ++i) {
       spans.push_back(pages->allocate_span({Pages(1), SizeClass(1), kNoClass, 0}));

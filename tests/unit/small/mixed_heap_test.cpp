@@ -92,6 +92,7 @@ TEST_P(MixedHeapTest, LendsExactlyTheFreePagesInside) {
     Random random = test::seeded(bytes);
     LOAM_TRACE_SEED(random);
     Model model;
+    model.pages().keep_falls();
     const unsigned c = class_for(bytes);
     model.take_from_bin(c, unsigned((size_t{8} << 20) / bytes));
     model.thin(random, model.size() / 5);

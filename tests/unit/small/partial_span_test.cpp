@@ -220,7 +220,10 @@ class LargePhaseChange : public testing::Test {
  protected:
   static constexpr size_t kBytes = size_t{32} << 20;
 
-  void SetUp() override { fake::reset(); }
+  void SetUp() override {
+    fake::reset();
+    pages->keep_falls();
+  }
   void TearDown() override {
     give(first, kept);
     heap->compact();

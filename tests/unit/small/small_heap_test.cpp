@@ -23,7 +23,10 @@ using Wait = SmallHeap::Wait;
 
 class SmallHeapTest : public testing::Test {
  protected:
-  void SetUp() override { fake::reset(); }
+  void SetUp() override {
+    fake::reset();
+    pages->keep_falls();
+  }
 
   std::vector<void*> take(unsigned size_class, unsigned wanted) {
     std::vector<void*> out(wanted);

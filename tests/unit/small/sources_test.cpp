@@ -53,7 +53,10 @@ TEST(BlockSources, EachStandsInTheTableOnceAndFreshPagesComeLast) {
 
 class RefillTest : public ::testing::Test {
  protected:
-  void SetUp() override { fake::reset(); }
+  void SetUp() override {
+    fake::reset();
+    pages->keep_falls();
+  }
   [[nodiscard]] uint64_t fresh_pages() const { return pages->stats().fresh_pages; }
 
   std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();

@@ -19,7 +19,10 @@ constexpr unsigned kMs = 50;  // the time between ticks, each of which is a look
 
 class UnwantedSlots : public testing::Test {
  protected:
-  void SetUp() override { fake::reset(); }
+  void SetUp() override {
+    fake::reset();
+    pages->keep_falls();
+  }
   void TearDown() override {
     EXPECT_TRUE(heap->is_valid());
     for (const auto& [size_class, block] : live) give(size_class, {block});
