@@ -224,6 +224,11 @@ class LargePhaseChange : public testing::Test {
     fake::reset();
     pages->keep_falls();
   }
+  void begin_anew() {
+    pages = std::make_unique<PageHeap>();
+    heap = std::make_unique<SmallHeap>(*pages);
+    pages->keep_falls();
+  }
   void TearDown() override {
     give(first, kept);
     heap->compact();
@@ -297,8 +302,7 @@ TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
     give_any(c, second);
     EXPECT_EQ(heap->stats(first).absent_pages, 0u);
     ASSERT_FALSE(HasFailure());
-    pages = std::make_unique<PageHeap>();
-    heap = std::make_unique<SmallHeap>(*pages);
+    begin_anew();
   }
   EXPECT_GT(lent, 0u) << "or whole free spans were enough";
 }
@@ -321,8 +325,7 @@ TEST_F(LargePhaseChange, WhatShortRunsDoNotBringIsLent) {
     give(first, kept);
     kept.clear();
     give(c, second);
-    pages = std::make_unique<PageHeap>();
-    heap = std::make_unique<SmallHeap>(*pages);
+    begin_anew();
   }
   // 3.6 MiB; 4.5 if a refill gets only a short run before it touches fresh pages.
   EXPECT_LE(fresh, size_t{4} << 20);
@@ -355,8 +358,7 @@ TEST_F(LargePhaseChange, WhereHalfWasFreedTheNextSizesMoveInToo) {
     give_any(first, kept);
     kept.clear();
     ASSERT_FALSE(HasFailure());
-    pages = std::make_unique<PageHeap>();
-    heap = std::make_unique<SmallHeap>(*pages);
+    begin_anew();
   }
 }
 
