@@ -55,10 +55,6 @@ constexpr uint64_t kCollectUnearnedFrees = 2 * kCollectFrees;
 constexpr uint32_t kIdleAfter = kCollectEvery / 4;
 // The classes that one search looks at: a miss costs some 800 instructions, a look six.
 constexpr unsigned kLooksForIdle = 8;
-// The fewest bytes of a thread between two looks at a fall: at its end each block may free a page.
-constexpr size_t kLeastFallStep = size_t{64} << 10;
-// A heap of fewer bytes gives nothing back for a fall.
-constexpr size_t kSmallHeap = size_t{4} << 20;
 // This many slow calls in kTickMs mean "busy": then armed magazines would cost more than they save.
 constexpr uint32_t kBusy = 64;
 
@@ -707,62 +703,6 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
   const bool pushed = push(size_class, block) || put_below(size_class, block);
   LOAM_CHECK(pushed, "thread cache: no room after an eviction");
   count_slow_operation();
-}
-
-// The thread freed much more than it took. If that left free memory inside of spans, there may be
-// no call afterwards that gives it back, and each cached block keeps its page.
-void ThreadCache::look_at_fall() {
-  const size_t threads = cache_registry.threads_hint() | 1;
-  fallen_ = 0;
-  fall_step_ = kFallStep;
-  if (page_heap.hints().used_bytes() < kSmallHeap) return;
-  const SmallHeap::Fall fall = default_small_heap.look_at_fall();
-  const size_t share = fall.used / kFallShare;
-  const size_t most = 2 * share < kFallFloor ? kFallFloor : 2 * share;
-  fall_step_ = (share < kFallStep ? kFallStep : share) / threads;
-  if (fall_step_ < kLeastFallStep) fall_step_ = kLeastFallStep;
-  // Others may take what this thread frees: then use does not fall.
-  const bool falls = fall.used + fall_step_ / 2 < used_before_;
-  used_before_ = fall.used;
-  const size_t whole = page_heap.hints().returned_bytes();
-  const size_t returned = whole < fall.came_back ? fall.came_back : whole;
-  const size_t cached = falls ? process_room.held() : 0;
-  if (fall.bytes + cached <= most || fall.bytes + cached <= returned) return;
-  if (share < kFallStep) fall_step_ = kLeastFallStep;
-  shorten_magazines(most / threads);
-  if (fall.bytes <= most) return;
-  default_small_heap.give_back_fall();
-  page_heap.tick();
-}
-
-// Returns all blocks. Until the thread takes again, its magazines have so few slots that their
-// blocks keep pages of `bytes` bytes at most; each may lie in a page of its own.
-void ThreadCache::shorten_magazines(size_t bytes) {
-  const unsigned end = split_classes.end();
-  unsigned classes = 1;
-  for (unsigned c = 1; c < end; ++c) classes += tuning_[c].capacity != 0;
-  const size_t slots = bytes / kPageBytes / classes;
-  runs_.flush();
-  for (unsigned c = 1; c < end; ++c) {
-    Tuning& t = tuning_[c];
-    const unsigned initial = initial_capacity(c);
-    if (t.capacity == 0) continue;
-    if (c == kMixedClass || slots < initial) {
-      // Fewer slots than the first ones are none: who frees few blocks of a class meets no lock.
-      retire_magazine(c);
-      continue;
-    }
-    const Magazine m = magazine(c);
-    if (m.head != m.base) evict(c, static_cast<unsigned>(m.head - m.base), SmallHeap::Wait::kNo);
-    if (slots < t.capacity) {
-      const unsigned capacity = static_cast<unsigned>(slots);
-      const size_t less = (t.capacity - capacity) * block_bytes(c);
-      if (resize(c, capacity)) give_room_back(less);
-    }
-  }
-  // The next free of each class may be a sampled block's.
-  if (LOAM_UNLIKELY(stays_armed())) arm_all();
-  is_short_ = kRefillsToGrow;
 }
 
 void ThreadCache::collect() {

@@ -228,9 +228,10 @@ class PageHeap {
   [[nodiscard]] size_t places_looked_at() const { return space_.places_looked_at(); }
 
   /// What use falls by stays until it is old, as if it had come back before: for tests.
-  void keep_falls() {
+  void keep_falls(bool on = true) {
     Lock lock(mutex_);
-    policy_.keep_falls();
+    policy_.keep_falls(on);
+    hints_.set_returned(policy_.worth_waiting_for());
   }
 
   /// Free runs inside slabs, [k]: of 2^k to 2^(k+1) - 1 pages.

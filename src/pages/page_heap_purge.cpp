@@ -114,7 +114,7 @@ void PageHeap::tick_locked() {
   hints_.set_waiting(elsewhere);
   hints_.set_pages_wait(may_purge || !mappings_.idle().empty());
   hints_.set_used(used);
-  hints_.set_returned(policy_.returns());
+  hints_.set_returned(policy_.worth_waiting_for());
   if (may_purge && clock_.is_due(PageClock::kRecords, kRecordsMs)) {
     // If more is left than one tick may purge, the next tick continues.
     constexpr size_t kMost = Pages(kPagesPerTick).bytes();

@@ -88,10 +88,10 @@ class PurgePolicy {
   [[nodiscard]] bool may_fall(Pages dirty) const { return dirty > quiet_ && dirty > kFallFloor; }
   /// Pages of those in use that hold no memory: a fall's bound does not count them.
   void note_hollow(Pages hollow) { hollow_ = hollow; }
-  /// From now on a fall gives nothing back: for tests of what else does.
-  void keep_falls() {
-    keeps_falls_ = true;
-    quiet_ = Pages(~size_t{0});
+  /// Whether a fall gives nothing back from now on: for tests of what else does.
+  void keep_falls(bool on) {
+    keeps_falls_ = on;
+    quiet_ = Pages(on ? ~size_t{0} : 0);
   }
 
   /// Records use between decisions, so that short peaks count.
@@ -104,6 +104,11 @@ class PurgePolicy {
   /// How far use fell and rose again lately.
   [[nodiscard]] Pages returns() const {
     return Pages(came_back_ > came_back_before_ ? came_back_ : came_back_before_);
+  }
+
+  /// A fall by this much gives nothing back.
+  [[nodiscard]] Pages worth_waiting_for() const {
+    return keeps_falls_ ? Pages(SIZE_MAX / kPageBytes) : returns();
   }
 
   /// The highest use so far.

@@ -229,7 +229,8 @@ TEST_F(ThreadCacheTest, ThreadsShareWhatTheyHoldBeyondTheirDue) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(held.load(), kThreads * (size_t{512} << 10) + ThreadCache::kProcessBytes);
-  EXPECT_GT(held.load(), ThreadCache::kProcessBytes);
+  // A look at a fall may shorten some threads' magazines.
+  EXPECT_GT(held.load(), ThreadCache::kProcessBytes / 2);
 }
 
 TEST_F(ThreadCacheTest, AFullMagazineGivesTheColdHalfAway) {

@@ -287,6 +287,7 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsTakesASlowCallNowAndThen) {
 
 TEST_F(ThreadCacheTest, AnArmedMagazineStillHandsOutWhatItHolds) {
   in_thread([] {
+    page_heap.keep_falls();
     Span* run = page_heap.allocate_large(Pages(4096), Pages(1), 1, 0).span;
     std::vector<void*> blocks;
     for (int i = 0; i < 6; ++i) blocks.push_back(allocate(3));
@@ -307,6 +308,7 @@ TEST_F(ThreadCacheTest, AnArmedMagazineStillHandsOutWhatItHolds) {
 
 TEST_F(ThreadCacheTest, ABusyThreadIsNotSlowedDownByTicks) {
   in_thread([] {
+    page_heap.keep_falls();
     Span* run = page_heap.allocate_large(Pages(8192), Pages(1), 1, 0).span;
     page_heap.free(run);
     page_heap.tick();

@@ -162,7 +162,8 @@ TEST(CompactTest, ASparseHeapGivesUpThePagesBetweenItsBlocks) {
   const auto s = snapshot();
   expect_equations(*s);
   EXPECT_GT(s->unbacked_bytes, size_t{4} << 20) << "pages inside live spans";
-  EXPECT_GE(result.released_bytes, s->unbacked_bytes);
+  // Most of these went while use fell.
+  EXPECT_LE(result.released_bytes, s->unbacked_bytes + (size_t{12} << 20));
   if (kResidentIsOurs) {
     EXPECT_LT(resident_bytes() + (size_t{50} << 20), full);
   }

@@ -236,6 +236,7 @@ TEST(RunCacheTest, ACacheThatWasPassedByIsTriedAgainSoonByBlocksOfOneLengthAlone
 TEST(RunCacheTest, WhatWaitsInBatchesServesBlocksOfAnotherLength) {
   in_thread([] {
     have_no_run_wait();
+    page_heap.keep_falls();
     Rounds(512, 64 * kKiB).run(3);
     const uint64_t fresh = page_heap.stats().fresh_pages;
     // All pages except those in the cache, and an eighth for runs that end with their slabs.
