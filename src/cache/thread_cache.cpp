@@ -587,11 +587,6 @@ void ThreadCache::attend_kept() {
   page_heap.tick_unless_busy();
 }
 
-void ThreadCache::attend_parked() {
-  os::ErrnoGuard guard;
-  page_heap.tick_unless_busy();
-}
-
 void ThreadCache::free_run_slow(Span* span) {
   if (LOAM_UNLIKELY(state() != State::kLive)) {
     ThreadCache* live = state() == State::kUnused ? cache_registry.start_thread() : nullptr;
@@ -683,21 +678,20 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
   note(size_class, Use::kMissed);
   const bool only_gives = t.last_way == Way::kGive;
   if (LOAM_UNLIKELY(is_short_ != 0) || !grow(size_class, Way::kGive)) {
+    if (LOAM_LIKELY(t.capacity != 0)) {
+      count_up(flushes_);
+      const size_t held = held_blocks(size_class);
+      // The thread has taken nothing for long, so it will not take half of its blocks again.
+      is_short_ != 0 && size_class != kMixedClass
+          ? evict(size_class, static_cast<unsigned>(held), SmallHeap::Wait::kNo)
+          : overflow(size_class, only_gives);
+      note_fall((held - held_blocks(size_class)) * block_bytes(size_class));
+    }
     if (LOAM_UNLIKELY(t.capacity == 0)) {
       count_slow_operation();
       give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
-      note_fall(block_bytes(size_class));
-      return;
+      return note_fall(block_bytes(size_class));
     }
-    count_up(flushes_);
-    const size_t held = held_blocks(size_class);
-    // The thread has taken nothing for long, so it will not take half of its blocks again.
-    is_short_ != 0 && size_class != kMixedClass
-        ? evict(size_class, static_cast<unsigned>(held), SmallHeap::Wait::kNo)
-        : overflow(size_class, only_gives);
-    note_fall((held - held_blocks(size_class)) * block_bytes(size_class));
-    if (LOAM_UNLIKELY(t.capacity == 0))
-      return give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
     disarm(size_class);
   }
   const bool pushed = push(size_class, block) || put_below(size_class, block);

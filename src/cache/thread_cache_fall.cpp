@@ -1,6 +1,7 @@
 // What a thread gives back while the heap's use falls (decision 125).
 #include "cache/cache_registry.h"
 #include "cache/thread_cache.h"
+#include "os/os.h"
 
 namespace loam {
 
@@ -12,6 +13,11 @@ constexpr size_t kLeastFallStep = size_t{64} << 10;
 constexpr size_t kSmallHeap = size_t{4} << 20;
 
 }  // namespace
+
+void ThreadCache::attend_parked() {
+  os::ErrnoGuard guard;
+  page_heap.tick_unless_busy();
+}
 
 // The thread freed much more than it took. If that left free memory inside of spans, there may be
 // no call afterwards that gives it back, and each cached block keeps its page.
