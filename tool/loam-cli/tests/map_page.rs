@@ -73,18 +73,16 @@ fn map(folder: &Path) -> String {
     fs::read_to_string(folder.join("t-map.html")).unwrap()
 }
 
-/// A program that fills this many pages and then frees most blocks: in each eighth page a small block stays.
-fn fill(path: &Path, pages: u64) {
+/// A program that fills this many pages and then frees most blocks: in each eighth page a small block stays. The seven
+/// pages between two of these have blocks of so many pages.
+fn fill(path: &Path, pages: u64, block: u64) {
     let mut program = Program::record(path);
     program.step = 1_000_000;
     let mut gone: Vec<Block> = Vec::new();
-    for page in 0..pages {
-        if page % 8 == 0 {
-            program.allocate(0, 496);
-            gone.push(program.allocate(1, 3_600));
-        } else {
-            gone.push(program.allocate(0, PAGE));
-        }
+    for _ in 0..pages / 8 {
+        program.allocate(0, 496);
+        gone.push(program.allocate(1, 3_600));
+        gone.extend((0..7 / block).map(|_| program.allocate(0, block * PAGE)));
     }
     program.sample(Some(pages * PAGE));
     for block in gone {
@@ -130,7 +128,7 @@ fn a_small_heap_is_drawn_page_by_page_and_over_time() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    fill(&folder.path().join("t.trace"), 2_000);
+    fill(&folder.path().join("t.trace"), 2_000, 1);
     watch(folder.path(), &map(folder.path()), PROBE);
     for (width, dark) in [(1440, false), (1440, true), (390, false)] {
         let found = look(browser, folder.path(), width, dark);
@@ -147,7 +145,7 @@ fn a_small_heap_is_drawn_page_by_page_and_over_time() {
 #[test]
 fn a_heap_of_4_gib_has_a_page_as_small_as_any() {
     let folder = tempfile::tempdir().unwrap();
-    fill(&folder.path().join("t.trace"), 1 << 20);
+    fill(&folder.path().join("t.trace"), 1 << 20, 7);
     let page = map(folder.path());
     // Chosen: a mail or a bug report still accepts a file of this size.
     assert!(page.len() < 8 << 20, "{} bytes", page.len());
@@ -168,7 +166,7 @@ fn a_heap_of_4_gib_has_a_page_as_small_as_any() {
 #[test]
 fn another_file_is_not_replaced_by_a_map_and_an_earlier_map_is() {
     let folder = tempfile::tempdir().unwrap();
-    fill(&folder.path().join("t.trace"), 10);
+    fill(&folder.path().join("t.trace"), 16, 1);
     map(folder.path());
     map(folder.path());
     fs::write(folder.path().join("mine.html"), "<p>mine").unwrap();
