@@ -16,6 +16,8 @@ mod outside;
 mod plan;
 mod program;
 mod slices;
+#[cfg(test)]
+mod steps;
 mod system;
 #[cfg(test)]
 mod tests;

@@ -80,7 +80,7 @@ pub enum Futile {
 }
 
 /// Stops a thread.
-fn hold(thread: Pid) -> Result<Result<Held, Futile>, TrimError> {
+pub fn hold(thread: Pid) -> Result<Result<Held, Futile>, TrimError> {
     match system::seize(thread) {
         Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {
             return Ok(Err(Futile::Gone))

@@ -62,6 +62,12 @@ pub fn go_to_call(thread: Pid, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL as u32, thread, 0, signal).map(drop)
 }
 
+/// Lets a stopped thread run one instruction.
+#[cfg(test)]
+pub fn step(thread: Pid) -> io::Result<()> {
+    request(libc::PTRACE_SINGLESTEP as u32, thread, 0, number(0)).map(drop)
+}
+
 /// Ends the tracing of a stopped thread, which goes on, with a signal if it is not zero.
 pub fn let_go(thread: Pid, signal: i32) -> io::Result<()> {
     let signal = number(signal as usize);

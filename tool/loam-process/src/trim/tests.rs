@@ -2,7 +2,7 @@
 //! skipped.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,20 +22,30 @@ struct Program {
     _folder: tempfile::TempDir,
 }
 
+/// A program of this folder, built. None: there is no C compiler.
+pub fn built(source: &str, more: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("program");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src/trim")
+        .join(source);
+    let built = Command::new("cc")
+        .args(["-O1", "-pthread"])
+        .args(more)
+        .arg("-o")
+        .arg(&file)
+        .arg(source)
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there is no C compiler");
+        return None;
+    }
+    Some((folder, file))
+}
+
 impl Program {
     fn start(threads: u32) -> Option<Program> {
-        let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/trim/whole.c");
-        let file = folder.path().join("whole");
-        let built = Command::new("cc")
-            .args(["-O1", "-pthread", "-o"])
-            .arg(&file)
-            .arg(source)
-            .status();
-        if !built.is_ok_and(|status| status.success()) {
-            eprintln!("skipped: there is no C compiler");
-            return None;
-        }
+        let (folder, file) = built("whole.c", &[])?;
         let mut child = Command::new(&file)
             .arg(threads.to_string())
             .stdin(Stdio::piped())
