@@ -9,6 +9,7 @@
  *
  * The library replaces no function. A process with an unknown allocator publishes nothing. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -106,6 +107,8 @@ static void look(void) {
   }
 }
 
+enum { LEAST_STACK = 256 << 10, MOST_STACK = 64 << 20 };
+
 static void* follow(void* unused) {
   for (;; look()) {
     const struct timespec pause = {0, 250000000};
@@ -122,11 +125,15 @@ static void start_thread(void) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, 256 * 1024);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  /* Without the thread the figures stay those of the start. */
-  if (pthread_create(&thread, &attributes, follow, NULL) == 0)
-    pthread_setname_np(thread, "peer-counters");
+  /* The C library takes static thread-local memory out of the stack, and says EINVAL if it does not
+   * fit. Without the thread the figures stay those of the start. */
+  int refusal = EINVAL;
+  for (size_t stack = LEAST_STACK; stack <= MOST_STACK && refusal == EINVAL; stack *= 2) {
+    pthread_attr_setstacksize(&attributes, stack);
+    refusal = pthread_create(&thread, &attributes, follow, NULL);
+  }
+  if (refusal == 0) pthread_setname_np(thread, "peer-counters");
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
 }

@@ -160,6 +160,24 @@ fn what_mimalloc_does_not_tell_is_absent_and_not_zero() {
     }
 }
 
+/// The C library takes static thread-local memory out of each thread's stack, the helper's too.
+#[test]
+fn the_helper_starts_in_a_program_with_large_static_tls() {
+    let names = here(&["jemalloc", "tcmalloc", "mimalloc"]);
+    if !helper_is_here() || names.is_empty() {
+        return skip("peers: no allocator that tells figures");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("large_tls");
+    let source = root().join("tests/company/large_tls.c");
+    compile(&["-O1", "-pthread"], &source, &program);
+    let mut command = loam();
+    command.args(["run", "--allocator", &names[0], "--", "timeout", "20"]);
+    // It ends when it has a second thread.
+    let ran = Ran::of(command.arg(&program).output().unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
 #[test]
 fn who_tells_nothing_runs_all_the_same_and_it_is_said() {
     let names = here(&["tbbmalloc", "snmalloc", "rpmalloc"]);

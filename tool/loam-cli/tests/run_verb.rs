@@ -191,6 +191,28 @@ fn programs_that_can_not_take_the_heap_are_refused_with_the_reason() {
 }
 
 #[test]
+fn a_program_with_a_sanitizer_is_refused_as_check_judges_it() {
+    let lab = Lab::new();
+    for (symbol, sanitizer) in [
+        ("__asan_init", "AddressSanitizer"),
+        ("__hwasan_init", "HWAddressSanitizer"),
+        ("__msan_init", "MemorySanitizer"),
+        ("__tsan_init", "ThreadSanitizer"),
+        ("__lsan_init", "LeakSanitizer"),
+    ] {
+        let code = format!("void {symbol}(void) {{}}\nint main(void) {{ return 0; }}");
+        let path = program(&lab, symbol, &code, &[]);
+        let ran = run(&lab, &["--", &path]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        let said = format!("was built with {sanitizer}");
+        assert!(ran.err.contains(&said), "{}", ran.err);
+        let library = lab.allocator("loam").display().to_string();
+        let checked = common::loam_in(&lab.path(""), &["check", "--library", &library, &path]);
+        assert!(checked.out.contains(&said), "{checked:?}");
+    }
+}
+
+#[test]
 fn a_script_is_judged_by_its_interpreter() {
     let lab = Lab::new();
     let fixed = program(&lab, "fixed", "int main(void) { return 0; }", &["-static"]);

@@ -12,7 +12,7 @@
 pub mod args;
 mod examined;
 mod family;
-mod file;
+pub mod file;
 mod findings;
 mod json;
 mod linked;

@@ -11,6 +11,7 @@ use loam_process::elf::{Image, ImageError, OwnMalloc};
 use loam_process::privilege::{self, Caller, Raised};
 use loam_process::script;
 
+use crate::check::file::ObjectFile;
 use crate::output;
 
 /// The severity of an obstacle.
@@ -176,18 +177,20 @@ fn examine_image(file: &Path, image: &Image, heap: &Image, obstacles: &mut Vec<O
         add(Severity::Refuse, what.to_owned(), consequence);
         return;
     }
+    // `loam check` judges by the same list.
+    let sanitizer = ObjectFile::read(file).ok().and_then(|read| read.sanitizer);
+    if let Some(sanitizer) = sanitizer {
+        add(
+            Severity::Refuse,
+            format!("was built with {sanitizer}"),
+            "it needs its own malloc and stops or hangs if another comes first; build without",
+        );
+        return;
+    }
     examine_allocators(image, &mut add);
 }
 
 fn examine_allocators(image: &Image, add: &mut impl FnMut(Severity, String, &str)) {
-    if image.has_asan {
-        add(
-            Severity::Refuse,
-            "was built with AddressSanitizer".to_owned(),
-            "it needs its own malloc and stops at start-up if another comes first; build without",
-        );
-        return;
-    }
     match image.own_malloc {
         OwnMalloc::Exported => {
             let inside = image
@@ -270,13 +273,9 @@ mod tests {
         };
         let exporting = Image {
             own_malloc: OwnMalloc::Exported,
-            ..ordinary.clone()
-        };
-        let asan = Image {
-            has_asan: true,
             ..ordinary
         };
-        for image in [other, musl, fixed, exporting, asan] {
+        for image in [other, musl, fixed, exporting] {
             let obstacles = found(&image);
             assert_eq!(obstacles.len(), 1, "{obstacles:?}");
             assert_eq!(obstacles[0].0, Severity::Refuse);
