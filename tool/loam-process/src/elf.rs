@@ -61,8 +61,6 @@ pub struct Image {
     pub tells_figures: bool,
     /// Built by the Go compiler, whose objects do not come from `malloc`.
     pub is_go: bool,
-    /// Built with AddressSanitizer, which insists on its own `malloc`.
-    pub has_asan: bool,
 }
 
 /// A defined symbol that shows a compiled-in allocator.
@@ -175,7 +173,6 @@ where
         machine: header.e_machine(endian),
         is_64,
         interpreter,
-        has_asan: needed.iter().any(|name| name.starts_with("libasan")),
         needed,
         soname,
         own_malloc: OwnMalloc::None,
@@ -219,8 +216,6 @@ fn note_symbol(
     image.tells_figures |= is_function && TELLING.iter().any(|symbol| symbol.as_bytes() == name);
     if name == b"malloc" && is_function {
         image.own_malloc = place;
-    } else if name == b"__asan_init" {
-        image.has_asan = true;
     } else if is_function && image.compiled_in.is_none() {
         let telltale = TELLTALES
             .iter()
@@ -286,7 +281,7 @@ mod tests {
         assert_eq!(image.own_malloc, OwnMalloc::None);
         assert_eq!(image.compiled_in, None);
         assert!(image.needed.iter().any(|name| name.starts_with("libc.")));
-        assert!(!image.has_asan && !image.is_go && !image.is_loader());
+        assert!(!image.is_go && !image.is_loader());
     }
 
     #[test]

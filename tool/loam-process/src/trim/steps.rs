@@ -368,7 +368,6 @@ fn follow(mut started: Started, course: &Course) -> Report {
             std::thread::sleep(Duration::from_micros(50));
         }
     }
-    println!("{course:?}\n  {report:?}");
     report
 }
 
