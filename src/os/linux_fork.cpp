@@ -91,6 +91,15 @@ bool find_thread_exit_key(void (*callback)(void*), pthread_key_t* out) {
   return true;
 }
 
+// A program may take all keys. Then the callback is one of the thread's C++ destructors, of which
+// there may be any number. The C library keeps the library loaded meanwhile. The name is looked up,
+// because not every C library has it.
+LOAM_NOINLINE bool arm_without_key(void (*callback)(void*), void* argument) {
+  using Register = int (*)(void (*)(void*), void*, const void*);
+  const auto add = reinterpret_cast<Register>(dlsym(RTLD_DEFAULT, "__cxa_thread_atexit_impl"));
+  return add != nullptr && add(callback, argument, dynamic_section()) == 0;
+}
+
 using Handler = void (*)();
 constinit Handler heap_prepare = nullptr;
 constinit Handler heap_parent = nullptr;
@@ -127,7 +136,9 @@ constinit std::atomic<bool> fork_registered{false};
 bool arm_thread_exit(void (*callback)(void*), void* argument) {
   ErrnoGuard guard;
   pthread_key_t key;
-  return find_thread_exit_key(callback, &key) && pthread_setspecific(key, argument) == 0;
+  if (LOAM_LIKELY(find_thread_exit_key(callback, &key) && pthread_setspecific(key, argument) == 0))
+    return true;
+  return arm_without_key(callback, argument);
 }
 
 void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
