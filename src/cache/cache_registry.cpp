@@ -54,8 +54,8 @@ ThreadCache* CacheRegistry::start_thread() {
     // Not while the thread is inside a call.
     if (!fast_paths_are_closed_ && is_on_slow_path()) leave_slow_path();
   }
-  // After the cache is in place, because the C library may allocate in here. If it refuses, an ended
-  // thread's cache stays as it is until a fork() adopts it.
+  // After the cache is in place, because the C library may allocate in here. If it refuses, an
+  // ended thread's cache stays as it is until a fork() adopts it.
   static_cast<void>(os::arm_thread_exit(&end_thread, cache));
   return cache;
 }
