@@ -6,10 +6,10 @@
 //! Candidates are all free chunks that any walk has seen until then, so most of them are stale.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use nix::libc;
 
 use super::inject::{Held, Stop};
 use super::plan::whole_pages;
-use super::tests::built;
+use super::tests::{built, started};
 use super::verify::Hole;
 use super::*;
 use crate::glibc::{Blocks, Residency};
@@ -243,17 +243,7 @@ fn steps(course: Course) -> Option<Report> {
     let (_folder, file) = built("steps.c", &["-fno-plt", "-Wl,-z,now"])?;
     // All requests to a traced thread come from one thread, and the end of that thread lets go.
     let work = std::thread::spawn(move || {
-        let mut child = Command::new(&file)
-            .arg(course.calls.to_string())
-            .arg(u32::from(course.two).to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        let (child, output) = started(&file, &[course.calls, u32::from(course.two)]);
         follow(Started { child, output }, &course)
     });
     Some(

@@ -43,19 +43,25 @@ pub fn built(source: &str, more: &[&str]) -> Option<(tempfile::TempDir, PathBuf)
     Some((folder, file))
 }
 
+/// A program that has said that it is ready, and what it says from now on.
+pub fn started(file: &Path, numbers: &[u32]) -> (Child, BufReader<ChildStdout>) {
+    let mut child = Command::new(file)
+        .args(numbers.iter().map(u32::to_string))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (child, output)
+}
+
 impl Program {
     fn start(threads: u32) -> Option<Program> {
         let (folder, file) = built("whole.c", &[])?;
-        let mut child = Command::new(&file)
-            .arg(threads.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        let (child, output) = started(&file, &[threads]);
         Some(Program {
             child,
             output,
