@@ -34,14 +34,14 @@ void PurgePolicy::note_rise(size_t used) {
   if (used >= high_) high_ = low_ = used;
 }
 
-void PurgePolicy::note_use(size_t used) {
-  if (used > use_) return note_rise(used);
+// pre: observe(used), so that it is no rise
+void PurgePolicy::note_fall(size_t used) {
   fallen_ += use_ - used;
   use_ = used;
   if (used < low_) low_ = used;
 }
 
-// pre: note_use(used)
+// pre: note_fall(used)
 Pages PurgePolicy::decide_fall(Pages used, Pages dirty, Pages returns) {
   if (LOAM_UNLIKELY(keeps_falls_)) return Pages(0);
   const Pages held = used > hollow_ ? used - hollow_ : Pages(0);
@@ -85,8 +85,8 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
     came_back_ = came_back_before_ = 0;
     high_ = low_ = use_;
   }
-  note_use(used.count);
   observe(used);
+  note_fall(used.count);
 
   const uint64_t passed = now_ms - last_ms_ < 1000 ? now_ms - last_ms_ : 1000;
   // The budget is the same share of several threads' time, because each thread frees, and each

@@ -129,7 +129,7 @@ class PurgePolicy {
   [[nodiscard]] size_t came_back() const;
   void end_slot(size_t used);
   void note_rise(size_t used);
-  void note_use(size_t used);
+  void note_fall(size_t used);
   [[nodiscard]] Pages decide_fall(Pages used, Pages dirty, Pages returns);
 
   Pages peak_{};
