@@ -215,9 +215,14 @@ mod tests {
     use super::*;
     use std::process;
 
+    /// A block of so many bytes always has a fresh mapping: glibc's DEFAULT_MMAP_THRESHOLD_MAX. A smaller one may lie
+    /// where the heap has memory of an earlier block, of this test or of one beside it.
+    const MAPPED: u64 = 32 << 20;
+
     /// Room of this process for so many pages, with memory in some of them; and the number of the first page.
     fn stretch(pages: u64, touched: impl Iterator<Item = u64>) -> (Vec<u8>, u64) {
-        let mut memory: Vec<u8> = Vec::with_capacity(((pages + 1) * PAGE) as usize);
+        let bytes = MAPPED + (pages + 1) * PAGE;
+        let mut memory: Vec<u8> = Vec::with_capacity(bytes as usize);
         let first = (memory.as_ptr() as u64).div_ceil(PAGE);
         let skipped = (first * PAGE - memory.as_ptr() as u64) as usize;
         let room = memory.spare_capacity_mut();
