@@ -45,6 +45,13 @@ enum Table : uint32_t {
   kMoreBins,
   kSplitClasses,
   kIdleMappings,
+  kSpans,
+  kPrivateRuns,
+  kRemoteBatches,
+  kMoreRemoteBatches,
+  kStashed,
+  kMoreStashed,
+  kFirstRecords,
   kCommitCharge,  // last: absent where the system counts none
   kTables = kCommitCharge + os::kChargesCommit
 };
@@ -345,6 +352,40 @@ struct CounterFields {
         LOAM_FIELD("base", HeapMagazine, base)
             .next;
   }
+
+  // Which blocks there are: for readers that look at each of them.
+  static constexpr CounterField* write_details(CounterField* next) {
+    next = Writer{next, kSpans}("free_bits", __builtin_offsetof(Span, free_bits), 8, kMaxSlots / 64)
+               LOAM_FIELD("run_pages", Span, large.pages) LOAM_FIELD("tables", Span, mixed.tables)(
+                   "sealed", __builtin_offsetof(Span, mixed.sealed), 4,
+                   sizeof(Span::mixed.sealed) / sizeof(uint32_t))
+                   LOAM_FIELD("mixed_absent_pages", Span, mixed.absent_pages)
+                       LOAM_FIELD("partial_absent_pages", Span, partial.absent_pages)
+                           LOAM_FIELD("private_run", Span, owned.run)
+                               LOAM_FIELD("first_page", Span, first_page)
+                                   LOAM_FIELD("heap", Span, heap)
+                                       LOAM_FIELD("pages", Span, page_count)
+                                           LOAM_FIELD("class", Span, size_class)
+                                               LOAM_FIELD("kind", Span, kind)
+                                                   .next;
+    next = Writer{next, kPrivateRuns} LOAM_FIELD("base", HeapRun, base)
+               LOAM_FIELD("slot_bytes", HeapRun, slot_bytes)
+                   LOAM_FIELD("piece_bytes", HeapRun, piece_bytes)
+                       LOAM_FIELD("slots", HeapRun, slots) LOAM_FIELD("use", HeapRun, use)
+                           LOAM_FIELD("exact", HeapRun, exact)("states", sizeof(HeapRun), 1)
+                               .next;
+    for (Table table : {kRemoteBatches, kMoreRemoteBatches}) {
+      next = Writer{next, table} LOAM_FIELD("count", RemoteBatch, count)(
+                 "pointers", __builtin_offsetof(RemoteBatch, pointers), 8, RemoteBatch::kPointers)
+                 .next;
+    }
+    for (Table table : {kStashed, kMoreStashed}) {
+      next = Writer{next, table} LOAM_FIELD("count", TransferStash::Batch, count)(
+                 "pointers", sizeof(TransferStash::Batch), 8, TransferStash::kMostPointers)
+                 .next;
+    }
+    return next;
+  }
 #undef LOAM_FIELD
 
   struct AllFields {
@@ -355,7 +396,7 @@ struct CounterFields {
     AllFields all{};
     CounterField* end =
         write_private(write_others(write_pages(write_caches(write_small(all.fields)))));
-    end = write_bin(end, kMoreBins);
+    end = write_details(write_bin(end, kMoreBins));
     if (os::kChargesCommit) end = Writer{end, kCommitCharge}("bytes", 0, sizeof(uint64_t)).next;
     all.count = static_cast<unsigned>(end - all.fields);
     return all;
@@ -451,6 +492,27 @@ constexpr CounterFields::Directory CounterFields::make() {
   t[kIdleMappings] = inner_table("idle_mapping", kNested, kPageHeap,
                                  __builtin_offsetof(PageHeap, mappings_.idle_.mappings_),
                                  sizeof(IdleMappings::Mapping), IdleMappings::kMost);
+  t[kSpans] = inner_table("span", kDetail, kRegions, __builtin_offsetof(Region, spans),
+                          sizeof(Span), kRecordsPerRegion);
+  t[kPrivateRuns] = inner_table("private_run", kDetailChain, kSpans,
+                                __builtin_offsetof(Span, owned.run), sizeof(HeapRun), 1);
+  const auto batches = [](const char* name, Table bins) {
+    return inner_table(name, kDetailChain, bins,
+                       __builtin_offsetof(Bin, remote_) + __builtin_offsetof(RemoteQueue, head_),
+                       sizeof(RemoteBatch), kMaxListed, __builtin_offsetof(RemoteBatch, next));
+  };
+  t[kRemoteBatches] = batches("remote_batch", kBins);
+  t[kMoreRemoteBatches] = batches("more_remote_batch", kMoreBins);
+  const auto stashed = [](const char* name, Table bins) {
+    return inner_table(name, kDetailChain, bins,
+                       __builtin_offsetof(Bin, stash_) + __builtin_offsetof(TransferStash, full_),
+                       sizeof(TransferStash::Batch), kMaxListed,
+                       __builtin_offsetof(TransferStash::Batch, next));
+  };
+  t[kStashed] = stashed("stashed", kBins);
+  t[kMoreStashed] = stashed("more_stashed", kMoreBins);
+  t[kFirstRecords] = table("first_records", kDetail, &MetadataArena::first_chunk_,
+                           MetadataArena::kFirstChunk, 1);
   if constexpr (os::kChargesCommit) {
     t[kCommitCharge] = table("commit_charge", kRecord, &os::charged_bytes, sizeof(uint64_t), 1);
   }

@@ -17,7 +17,10 @@ enum class TableKind : uint32_t {
   kNested = 4,
   kPointed = 5,
   kGroup = 6,
-  kChain = 7
+  kChain = 7,
+  // Of records that are as many as the heap's blocks. Readers of counters pass them over.
+  kDetail = 8,
+  kDetailChain = 9
 };
 
 inline constexpr uint32_t kNoOffset = UINT32_MAX;

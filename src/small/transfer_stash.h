@@ -81,6 +81,7 @@ class alignas(64) TransferStash {
   [[nodiscard]] bool is_valid(unsigned size_class);
 
  private:
+  friend struct CounterFields;
   void push(Batch* batch);
   Batch* pop();
 

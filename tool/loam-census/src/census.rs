@@ -12,11 +12,10 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use loam_format::units::bytes as of_bytes;
-use loam_process::glibc::GlibcError;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{self, Graph};
-use crate::heap::{self, Heap};
+use crate::heap::{self, Heap, HeapError};
 use crate::modules::Modules;
 use crate::owner::{self, Holders, Walk};
 use crate::python::{Pools, Python};
@@ -145,7 +144,7 @@ pub enum CensusError {
     Open(String),
     /// Its heap can not be read.
     #[error(transparent)]
-    Heap(#[from] GlibcError),
+    Heap(#[from] HeapError),
 }
 
 /// Takes a census. `wait` lies between the two looks at what runs.
@@ -184,7 +183,7 @@ fn look(target: &dyn Target, modules: &Modules, types: Option<&Types>, heap: Hea
 }
 
 /// Addresses and sizes of the blocks that a look did not reach.
-fn unreached(target: &dyn Target) -> Result<HashSet<(u64, u64)>, GlibcError> {
+fn unreached(target: &dyn Target) -> Result<HashSet<(u64, u64)>, HeapError> {
     let modules = Modules::of(target);
     let heap = heap::read(target, &modules)?;
     let look = look(target, &modules, None, heap);
@@ -195,7 +194,7 @@ fn unreached(target: &dyn Target) -> Result<HashSet<(u64, u64)>, GlibcError> {
         .collect())
 }
 
-fn of(target: &dyn Target, first: Option<&HashSet<(u64, u64)>>) -> Result<Census, GlibcError> {
+fn of(target: &dyn Target, first: Option<&HashSet<(u64, u64)>>) -> Result<Census, HeapError> {
     let modules = Modules::of(target);
     let heap = heap::read(target, &modules)?;
     let python = Python::is_in(&modules).then(|| Python::of(target, &modules));
@@ -320,6 +319,7 @@ impl Sorter<'_> {
             .get(node.wrapping_sub(self.heap.blocks.count()))
         {
             Some(root) => (Kind::Root, root.name.clone()),
+            None if owner > 0 => (Kind::Root, "the end of the block before".to_owned()),
             None => (Kind::Shared, content(self.block(number))),
         }
     }

@@ -2,9 +2,14 @@
 //!
 //! A word that leads into a block, to its beginning or not, is an edge. So a number that happens to look like an address
 //! is one as well. A block has at most one edge to another.
+//!
+//! Where blocks lie side by side, the pointer behind a full buffer's end is the next block's address. Such words are told
+//! apart ([`Ends`]): they say that the next block may be held, and nothing of who holds it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
+
+use loam_format::bytes::u64_at;
 
 use crate::table::Table;
 use crate::target::Target;
@@ -24,8 +29,51 @@ pub struct Graph {
     offsets: Vec<u32>,
     /// The type of each block, if types were looked for.
     pub types: Vec<u32>,
+    /// A block and the one that begins where a buffer of it ends; sorted.
+    pub ends: Vec<(u32, u32)>,
     /// Bytes that could not be read.
     pub unread: u64,
+}
+
+/// Tells pointers behind a buffer's end from others, word by word.
+///
+/// ```text
+///  | begin | end | capacity |     begin is a block's address; capacity, or both, are where the block ends
+///  | current | first | last |     a queue's iterator: first is a block's address; last is where it ends
+/// ```
+#[derive(Debug, Default)]
+pub struct Ends {
+    /// Where the last two words lay that led to blocks, the words, and the blocks.
+    last: [(u64, u64, u32); 2],
+    is_repeated: bool,
+}
+
+impl Ends {
+    /// Whether this word, which leads to that block, is where a buffer ends. `next`: the word behind it.
+    pub fn is_one(
+        &mut self,
+        address: u64,
+        word: u64,
+        found: u32,
+        next: Option<u64>,
+        blocks: &Table,
+    ) -> bool {
+        let [(_, first, of_first), (at, second, of_second)] = self.last;
+        let follows = at.wrapping_add(8) == address;
+        let is_repeated = follows && self.is_repeated && second == word;
+        let is_candidate = follows && found > 0 && of_second == found - 1;
+        let is_third =
+            is_candidate && self.last[0].0.wrapping_add(16) == address && of_first == of_second;
+        let is_end = is_repeated
+            || (is_third || is_candidate && next == Some(word)) && {
+                let start = blocks.address(of_second);
+                let begins = second == start || is_third && first == start;
+                begins && start + blocks.size(of_second) == word && blocks.address(found) == word
+            };
+        self.last = [self.last[1], (address, word, found)];
+        self.is_repeated = is_end;
+        is_end
+    }
 }
 
 impl Graph {
@@ -82,6 +130,7 @@ pub fn workers() -> usize {
 
 struct Unit {
     number: usize,
+    ends: Vec<(u32, u32)>,
     edges: Vec<u32>,
     offsets: Vec<u32>,
     types: Vec<u32>,
@@ -97,6 +146,7 @@ pub fn scan(target: &dyn Target, blocks: &Table, types: Option<&Types>) -> Graph
         units: vec![Vec::new(); units],
         offsets: vec![0; count],
         types: vec![NO_TYPE; if types.is_some() { count } else { 0 }],
+        ends: Vec::new(),
         unread: 0,
     };
     let done = Mutex::new(&mut graph);
@@ -117,12 +167,15 @@ pub fn scan(target: &dyn Target, blocks: &Table, types: Option<&Types>) -> Graph
                         graph.types[first..first + unit.types.len()].copy_from_slice(&unit.types);
                     }
                     graph.units[unit.number] = unit.edges;
+                    graph.ends.extend(unit.ends);
                 }
                 unread.fetch_add(scanner.unread, Ordering::Relaxed);
             });
         }
     });
     graph.unread = unread.into_inner();
+    graph.ends.sort_unstable();
+    graph.ends.dedup();
     graph
 }
 
@@ -136,6 +189,8 @@ struct Scanner<'a> {
     length: usize,
     hint: usize,
     lately: Lately,
+    ends: Ends,
+    behind: Vec<(u32, u32)>,
     unread: u64,
 }
 
@@ -151,6 +206,8 @@ impl<'a> Scanner<'a> {
             length: 0,
             hint: 0,
             lately: Lately::default(),
+            ends: Ends::default(),
+            behind: Vec::new(),
             unread: 0,
         }
     }
@@ -160,6 +217,7 @@ impl<'a> Scanner<'a> {
         let behind = ((number + 1) * UNIT).min(count) as u32;
         let mut unit = Unit {
             number,
+            ends: Vec::new(),
             edges: Vec::new(),
             offsets: Vec::with_capacity((behind - first) as usize),
             types: Vec::new(),
@@ -182,6 +240,7 @@ impl<'a> Scanner<'a> {
             }
         }
         unit.edges.shrink_to_fit();
+        unit.ends = std::mem::take(&mut self.behind);
         unit
     }
 
@@ -214,13 +273,18 @@ impl<'a> Scanner<'a> {
                         types.of_block(bytes, size, self.blocks, &mut self.hint, &mut self.lately);
                 }
             }
-            for word in self.window[from..to].chunks_exact(8) {
+            let words = &self.window[from..to];
+            for (place, word) in words.chunks_exact(8).enumerate() {
                 let word = u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]));
                 if word < self.span.0 || word >= self.span.1 {
                     continue;
                 }
                 if let Some(found) = self.blocks.find(word, &mut self.hint) {
-                    if found != block {
+                    let address = at + 8 * place as u64;
+                    let next = u64_at(words, 8 * place + 8);
+                    if self.ends.is_one(address, word, found, next, self.blocks) {
+                        self.behind.push((block, found));
+                    } else if found != block {
                         add(edges, start, found);
                     }
                 }
@@ -269,5 +333,45 @@ fn add(edges: &mut Vec<u32>, start: usize, found: u32) {
         own.sort_unstable();
         own.dedup();
         edges.extend(own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Stretch;
+
+    /// Blocks of 64 bytes side by side; which of these words are ends.
+    fn ends(words: &[u64]) -> Vec<bool> {
+        let mut stretch = Stretch::default();
+        for place in 0..8 {
+            stretch.push(0x1000 + 64 * place, 64);
+        }
+        let (table, _) = Table::of(vec![stretch], Vec::new());
+        let mut ends = Ends::default();
+        let mut told = Vec::new();
+        for (place, word) in words.iter().enumerate() {
+            let next = words.get(place + 1).copied();
+            let found = table.find(*word, &mut 0);
+            let is_end = |found| ends.is_one(8 * place as u64, *word, found, next, &table);
+            told.push(found.is_some_and(is_end));
+        }
+        told
+    }
+
+    #[test]
+    fn the_end_of_a_full_buffer_is_no_pointer_to_the_next_block() {
+        let (no, yes) = (false, true);
+        assert_eq!(ends(&[0x1000, 0x1040, 0x1040]), [no, yes, yes], "full");
+        assert_eq!(ends(&[0x1000, 0x1018, 0x1040]), [no, no, yes], "not full");
+        assert_eq!(ends(&[0x1028, 0x1000, 0x1040]), [no, no, yes], "a queue");
+        assert_eq!(ends(&[0x1000, 0x1040, 0x1080]), [no, no, no], "pointers");
+        assert_eq!(ends(&[0x1000, 7, 0x1040, 0x1040]), [no, no, no, no]);
+        assert_eq!(ends(&[0x1000, 0x1080, 0x1080]), [no, no, no]);
+        assert_eq!(
+            ends(&[0x1008, 0x1010, 0x1040]),
+            [no, no, no],
+            "no beginning"
+        );
     }
 }

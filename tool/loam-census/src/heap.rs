@@ -1,5 +1,6 @@
-//! The live blocks of a target: glibc's, and those of CPython's pools.
+//! The live blocks of a target: glibc's or Loam's, and those of CPython's pools.
 
+use loam_counters::{blocks, locate, CountersError};
 use loam_process::glibc::arenas::Arena;
 use loam_process::glibc::{self, Blocks, GlibcError, Residency};
 
@@ -63,27 +64,63 @@ impl Blocks for Collector {
     }
 }
 
-/// Finds the live blocks.
-pub fn read(target: &dyn Target, modules: &Modules) -> Result<Heap, GlibcError> {
+impl blocks::Sink for Collector {
+    fn block(&mut self, address: u64, size: u64) {
+        self.stretch.push(address, size);
+    }
+
+    fn stretch_ends(&mut self) {
+        self.stretches.push(std::mem::take(&mut self.stretch));
+    }
+
+    fn freed(&mut self, address: u64) {
+        self.freed.push(address);
+    }
+}
+
+/// Why there are no blocks.
+#[derive(Debug, thiserror::Error)]
+pub enum HeapError {
+    /// The C library's.
+    #[error(transparent)]
+    Glibc(#[from] GlibcError),
+    /// Loam's.
+    #[error(transparent)]
+    Loam(#[from] CountersError),
+}
+
+/// What the heap's own records say.
+struct Told {
+    ranges: Vec<(u64, u64)>,
+    allocator: String,
+    problems: Vec<String>,
+}
+
+fn of_loam(
+    target: &dyn Target,
+    directory: u64,
+    collector: &mut Collector,
+) -> Result<Told, CountersError> {
+    let found = blocks::read(&Bytes(target), directory, target.mappings(), collector)?;
+    Ok(Told {
+        ranges: found.ranges,
+        allocator: format!("Loam {}", found.library),
+        problems: found.problems,
+    })
+}
+
+fn of_glibc(target: &dyn Target, collector: &mut Collector) -> Result<Told, GlibcError> {
     let version = target.glibc().ok_or(GlibcError::Absent)?;
-    let mut collector = Collector::default();
     let mut residency = target.residency();
     let walked = glibc::read_memory(
         &Bytes(target),
         target.mappings(),
         version,
         &mut residency,
-        &mut collector,
+        collector,
     )?;
-    let Collector {
-        mut stretches,
-        freed,
-        mapped,
-        arenas,
-        ..
-    } = collector;
     let mut ranges = Vec::new();
-    for (arena, figures) in arenas.iter().zip(&walked.arenas) {
+    for (arena, figures) in collector.arenas.iter().zip(&walked.arenas) {
         ranges.push((arena.address, arena.address + ARENA_RECORD));
         // What could not be followed may hold pointers, so that it is looked at like any other memory.
         if figures.unread > 0 {
@@ -98,14 +135,38 @@ pub fn read(target: &dyn Target, modules: &Modules) -> Result<Heap, GlibcError> 
             ranges.push((from, *end));
         }
     }
-    for (address, size) in mapped {
+    for (address, size) in std::mem::take(&mut collector.mapped) {
         ranges.push((address.saturating_sub(HEADER), address.saturating_add(size)));
         let mut stretch = Stretch::default();
         stretch.push(address, size);
-        stretches.push(stretch);
+        collector.stretches.push(stretch);
     }
     ranges.sort_unstable();
-    let mut problems = walked.problems;
+    Ok(Told {
+        ranges,
+        allocator: format!("glibc {version}"),
+        problems: walked.problems,
+    })
+}
+
+/// Finds the live blocks.
+pub fn read(target: &dyn Target, modules: &Modules) -> Result<Heap, HeapError> {
+    let mut collector = Collector::default();
+    let directory = locate::find_in(&Bytes(target), target.mappings());
+    let told = match directory {
+        Some(directory) => of_loam(target, directory, &mut collector)?,
+        None => of_glibc(target, &mut collector)?,
+    };
+    let Told {
+        mut ranges,
+        allocator,
+        mut problems,
+    } = told;
+    let Collector {
+        mut stretches,
+        freed,
+        ..
+    } = collector;
     let mut pools = None;
     if Python::is_in(modules) {
         let is_heap = |address: u64| {
@@ -129,7 +190,7 @@ pub fn read(target: &dyn Target, modules: &Modules) -> Result<Heap, GlibcError> 
         blocks,
         ranges,
         pools,
-        allocator: format!("glibc {version}"),
+        allocator,
         problems,
     })
 }

@@ -74,22 +74,26 @@ impl Walk {
         // Behind the roots: all of them together, and what stands for the lost blocks' root.
         let together = blocks + roots.all.len() as u32;
         let lost = together + 1;
+        let all = lost as usize + 2;
         let mut walk = Walk {
-            order: Vec::with_capacity(lost as usize + 1),
-            parent: Vec::with_capacity(lost as usize + 1),
-            number: vec![NONE; lost as usize + 1],
+            order: Vec::with_capacity(all),
+            parent: Vec::with_capacity(all),
+            number: vec![NONE; all],
             blocks,
             behind_strong: 0,
             behind_weak: 0,
             heads: 0,
         };
-        let mut cursor = Vec::with_capacity(lost as usize + 1);
+        let mut cursor = Vec::with_capacity(all);
         walk.from(together, 0, &edges, &mut cursor);
         for weak in [false, true] {
             for (root, what) in roots.all.iter().enumerate() {
                 if what.is_weak == weak {
                     walk.from(blocks + root as u32, 0, &edges, &mut cursor);
                 }
+            }
+            if !weak {
+                walk.behind_ends(together + 2, graph, roots, &edges, &mut cursor);
             }
             walk.behind_weak = walk.order.len() as u32;
             if !weak {
@@ -114,6 +118,35 @@ impl Walk {
             }
         }
         walk
+    }
+
+    /// Walks on from blocks that lie where a buffer of a reached one ends, and that nothing else reached: they may be
+    /// held, and who holds them is not known.
+    fn behind_ends(
+        &mut self,
+        node: u32,
+        graph: &Graph,
+        roots: &Roots,
+        edges: &Edges,
+        cursor: &mut Vec<u32>,
+    ) {
+        if graph.ends.is_empty() && roots.ends.is_empty() {
+            return;
+        }
+        let root = self.order.len() as u32;
+        self.from(node, 0, edges, cursor);
+        let mut at = 0;
+        while let Some(from) = self.order.get(at) {
+            let (ends, from) = match from.checked_sub(self.blocks) {
+                Some(root) => (&roots.ends, root),
+                None => (&graph.ends, *from),
+            };
+            let first = ends.partition_point(|(other, _)| *other < from);
+            for (_, to) in ends[first..].iter().take_while(|(other, _)| *other == from) {
+                self.from(*to, root, edges, cursor);
+            }
+            at += 1;
+        }
     }
 
     /// Whether a block is reached: `Some(true)` from a strong root, `None` only from weak ones.
@@ -316,6 +349,36 @@ mod tests {
     use super::*;
     use crate::roots::Root;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_lies_where_a_buffer_ends_is_reached_but_not_held_by_it() {
+        // 0 has the buffer 1, which ends where 2 begins; 2 has 3, whose buffer ends where 4 begins. 5 has 1 as well.
+        let mut graph = Graph::of_edges(&[&[1], &[], &[3], &[], &[], &[]]);
+        graph.ends = vec![(0, 2), (3, 4)];
+        let roots = roots(&[0]);
+        let walk = Walk::over(&graph, &roots, 6);
+        let held: Vec<_> = (0..6).map(|block| walk.is_held(block)).collect();
+        let lost = Some(false);
+        assert_eq!(
+            held,
+            [
+                Some(true),
+                Some(true),
+                Some(true),
+                Some(true),
+                Some(true),
+                lost
+            ]
+        );
+        let found = holders(graph, &roots, walk);
+        let holder_of = |block: u32| {
+            let number = found.order.iter().position(|node| *node == block).unwrap();
+            found.order[found.holder[number] as usize]
+        };
+        assert_eq!((holder_of(1), holder_of(3)), (0, 2));
+        // Behind the blocks: the root, all together, the lost ones', the ends'.
+        assert_eq!((holder_of(2), holder_of(4)), (6 + 3, 6 + 3));
+    }
 
     fn roots(blocks: &[u32]) -> Roots {
         let mut edges: Vec<(u32, u32)> = blocks.iter().map(|block| (0, *block)).collect();

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
+use loam_format::bytes::u64_at;
 use loam_format::units::bytes;
 use loam_process::mappings::Mapping;
 
-use crate::graph::{workers, WINDOW};
+use crate::graph::{workers, Ends, WINDOW};
 use crate::modules::Modules;
 use crate::names;
 use crate::table::Table;
@@ -29,6 +30,8 @@ pub struct Roots {
     pub all: Vec<Root>,
     /// A root and a block to which it points; sorted, each once.
     pub edges: Vec<(u32, u32)>,
+    /// A root and a block that begins where a buffer of the root's ends; sorted.
+    pub ends: Vec<(u32, u32)>,
     /// Threads whose registers are known in part, and threads that ran.
     pub partly: (usize, usize),
     /// Bytes that were looked at, and bytes that could not be read.
@@ -77,7 +80,7 @@ pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64
     let threads = target.threads();
     let pieces = pieces(target.mappings(), modules, &threads, heap);
     let named = Mutex::new(Named::default());
-    let edges = Mutex::new(Vec::new());
+    let edges = Mutex::new((Vec::new(), Vec::new()));
     let next = AtomicUsize::new(0);
     let (looked_at, unread) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -90,6 +93,8 @@ pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64
                     named: &named,
                     window: vec![0; WINDOW],
                     found: Vec::new(),
+                    ends: Ends::default(),
+                    behind: Vec::new(),
                     hint: 0,
                     looked_at: 0,
                     unread: 0,
@@ -102,14 +107,15 @@ pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64
                 let mut edges = edges
                     .lock()
                     .unwrap_or_else(|poisoned| poisoned.into_inner());
-                edges.append(&mut look.found);
+                edges.0.append(&mut look.found);
+                edges.1.append(&mut look.behind);
             });
         }
     });
     let mut named = named
         .into_inner()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut edges = edges
+    let (mut edges, mut ends) = edges
         .into_inner()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut hint = 0;
@@ -121,8 +127,10 @@ pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64
             }
         }
     }
-    edges.sort_unstable();
-    edges.dedup();
+    for edges in [&mut edges, &mut ends] {
+        edges.sort_unstable();
+        edges.dedup();
+    }
     let partly = threads
         .iter()
         .filter(|one| !one.is_whole && one.stack.is_some());
@@ -130,6 +138,7 @@ pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64
     Roots {
         all: named.all,
         edges,
+        ends,
         partly: (partly.count(), running.count()),
         looked_at: looked_at.into_inner(),
         unread: unread.into_inner(),
@@ -212,6 +221,8 @@ struct Look<'a> {
     named: &'a Mutex<Named>,
     window: Vec<u8>,
     found: Vec<(u32, u32)>,
+    ends: Ends,
+    behind: Vec<(u32, u32)>,
     hint: usize,
     looked_at: u64,
     unread: u64,
@@ -241,7 +252,10 @@ impl Look<'_> {
                     if !(last.0..last.1).contains(&address) {
                         last = self.root(address, whose);
                     }
-                    if self.found.last() != Some(&(last.2, block)) {
+                    let next = u64_at(&window[..length], 8 * place + 8);
+                    if self.ends.is_one(address, word, block, next, self.blocks) {
+                        self.behind.push((last.2, block));
+                    } else if self.found.last() != Some(&(last.2, block)) {
                         self.found.push((last.2, block));
                     }
                 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::common::{loam, root, skip, Ran, Talker};
+use crate::common::{library, loam, root, skip, Ran, Talker};
 use serde_json::Value;
 
 /// `tests/census/shop.cpp`, compiled once for all tests, and the same without symbols.
@@ -14,7 +14,8 @@ fn shop() -> Option<&'static [PathBuf; 2]> {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("shop");
         let stripped = folder.path().join("shop-stripped");
-        let is_built = build(&["-pthread"], &program) && build(&["-pthread", "-s"], &stripped);
+        let is_built =
+            build("shop", &["-pthread"], &program) && build("shop", &["-pthread", "-s"], &stripped);
         is_built.then_some((folder, [program, stripped]))
     });
     if built.is_none() {
@@ -23,11 +24,13 @@ fn shop() -> Option<&'static [PathBuf; 2]> {
     built.as_ref().map(|(_, programs)| programs)
 }
 
-fn build(options: &[&str], product: &Path) -> bool {
+fn build(name: &str, options: &[&str], product: &Path) -> bool {
     Command::new("c++")
         .args(["-O1", "-std=c++17"])
         .args(options)
-        .arg(root().join("tests/census/shop.cpp"))
+        .arg("-I")
+        .arg(root().join("include"))
+        .arg(root().join(format!("tests/census/{name}.cpp")))
         .arg("-o")
         .arg(product)
         .stderr(Stdio::null())
@@ -36,11 +39,28 @@ fn build(options: &[&str], product: &Path) -> bool {
 }
 
 fn start(program: &Path) -> Talker {
+    start_on(program, None)
+}
+
+/// On the C library's heap, or with a library preloaded.
+fn start_on(program: &Path, heap: Option<&Path>) -> Talker {
     let mut command = Command::new(program);
     command
         .env_remove("LD_PRELOAD")
         .env_remove("GLIBC_TUNABLES");
+    if let Some(heap) = heap {
+        command.env("LD_PRELOAD", heap);
+    }
     Talker::start(&mut command)
+}
+
+/// glibc's heap, and Loam's if it has been built.
+fn heaps() -> Vec<Option<PathBuf>> {
+    let loam = library();
+    if loam.is_none() {
+        skip("the library has not been built");
+    }
+    std::iter::once(None).chain(loam.map(Some)).collect()
 }
 
 fn census(target: &str) -> Value {
@@ -111,42 +131,101 @@ fn types_holders_and_lost_blocks_are_what_the_program_knows() {
 }
 
 #[test]
+fn on_loam_types_holders_and_lost_blocks_are_the_same() {
+    let (Some([program, _]), Some(heap)) = (shop(), library()) else {
+        return skip("there is no compiler, or the library has not been built");
+    };
+    let shop = start_on(program, Some(&heap));
+    let census = census(&shop.pid());
+    let allocator = census["allocator"].as_str().unwrap();
+    assert!(allocator.starts_with("Loam "), "{allocator}");
+    assert_shop(&census);
+    let path = row(&census, "shop::Session")["path"].to_string();
+    assert!(path.contains("variable of shop"), "{path}");
+    // The end of a full buffer is the next block's address: that is no owner.
+    let typed = census["rows"].as_array().unwrap().iter();
+    let several: u64 = typed
+        .filter(|row| row["kind"] == "shared")
+        .map(|row| number(row, "with_parts_bytes"))
+        .sum();
+    assert!(
+        several * 50 < number(&census["live"], "bytes"),
+        "{several}"
+    );
+}
+
+/// Blocks of all sizes on all paths of the heap, private heaps included, of which half are freed by other threads.
+#[test]
+fn each_live_block_is_counted_and_no_freed_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("known");
+    if !build("known", &["-pthread", "-ldl"], &program) {
+        return skip("there is no C++ compiler");
+    }
+    for heap in heaps() {
+        let mut known = start_on(&program, heap.as_deref());
+        let live: u64 = known.line().parse().unwrap();
+        let census = census(&known.pid());
+        let objects = row(&census, "known::Live");
+        assert_eq!(number(objects, "blocks"), live, "{heap:?}");
+        assert_eq!(number(objects, "lost_blocks"), 0, "{heap:?}");
+        let rows = census["rows"].as_array().unwrap();
+        assert!(
+            !rows.iter().any(|row| row["name"] == "known::Freed"),
+            "{rows:#?}"
+        );
+        assert_eq!(number(row(&census, "known::Lost"), "blocks"), 6_000);
+        let lost = number(row(&census, "known::Lost"), "lost_blocks");
+        assert!((5_700..=6_000).contains(&lost), "{lost} {heap:?}");
+        assert_eq!(number(&census["lost"], "blocks"), lost, "{census:#}");
+    }
+}
+
+#[test]
 fn a_core_says_what_its_process_said() {
     let Some([program, _]) = shop() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let shop = start(program);
-    let live = census(&shop.pid());
-    let name = folder.path().join("core");
-    let made = Command::new("gcore")
-        .arg("-o")
-        .arg(&name)
-        .arg(shop.pid())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        return skip("there is no gcore, or it may not attach");
-    }
-    let core = folder.path().join(format!("core.{}", shop.pid()));
-    let of_core = census(core.to_str().unwrap());
-    assert_shop(&of_core);
-    assert_eq!(of_core["live"], live["live"]);
-    for name in ["shop::Session", "shop::Poly", "shop::Left"] {
-        for field in ["blocks", "own_bytes", "with_parts_bytes"] {
-            assert_eq!(
-                row(&of_core, name)[field],
-                row(&live, name)[field],
-                "{name} {field}"
-            );
+    for heap in heaps() {
+        let folder = tempfile::tempdir().unwrap();
+        let shop = start_on(program, heap.as_deref());
+        let live = census(&shop.pid());
+        let name = folder.path().join("core");
+        let made = Command::new("gcore")
+            .arg("-o")
+            .arg(&name)
+            .arg(shop.pid())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        if !made.is_ok_and(|status| status.success()) {
+            return skip("there is no gcore, or it may not attach");
+        }
+        let core = folder.path().join(format!("core.{}", shop.pid()));
+        let of_core = census(core.to_str().unwrap());
+        assert_shop(&of_core);
+        assert_eq!(of_core["live"], live["live"]);
+        assert_eq!(of_core["allocator"], live["allocator"]);
+        for name in ["shop::Session", "shop::Poly", "shop::Left"] {
+            for field in ["blocks", "own_bytes", "with_parts_bytes"] {
+                assert_eq!(
+                    row(&of_core, name)[field],
+                    row(&live, name)[field],
+                    "{name} {field}"
+                );
+            }
+        }
+        if heap.is_none() {
+            packed_and_cut(folder.path(), &core, &of_core);
         }
     }
-    // The same compressed.
-    let bytes = std::fs::read(&core).unwrap();
-    let packed = folder.path().join("core.zst");
+}
+
+/// The same compressed; and cut off: what is left is read, and the rest is said.
+fn packed_and_cut(folder: &Path, core: &Path, of_core: &Value) {
+    let bytes = std::fs::read(core).unwrap();
+    let packed = folder.join("core.zst");
     std::fs::write(&packed, zstd::encode_all(&bytes[..], 1).unwrap()).unwrap();
     assert_eq!(census(packed.to_str().unwrap())["rows"], of_core["rows"]);
-    // Cut off: what is left is read, and the rest is said.
-    let cut = folder.path().join("core.cut");
+    let cut = folder.join("core.cut");
     std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
     let ran = Ran::of(loam().arg("census").arg(&cut).output().unwrap());
     let said = format!("{}{}", ran.out, ran.err);
@@ -159,7 +238,7 @@ fn lost_blocks_are_those_that_leaksanitizer_finds() {
     let Some([program, _]) = shop() else { return };
     let folder = tempfile::tempdir().unwrap();
     let sanitized = folder.path().join("shop-lsan");
-    if !build(&["-pthread", "-fsanitize=leak"], &sanitized) {
+    if !build("shop", &["-pthread", "-fsanitize=leak"], &sanitized) {
         return skip("the compiler has no LeakSanitizer");
     }
     let output = Command::new(&sanitized).arg("check").output().unwrap();

@@ -10,7 +10,10 @@ const CRATES: [(&str, &[&str]); 7] = [
     ("loam-process", &["loam-format"]),
     ("loam-report", &["loam-format"]),
     ("loam-counters", &["loam-format", "loam-process"]),
-    ("loam-census", &["loam-format", "loam-process"]),
+    (
+        "loam-census",
+        &["loam-format", "loam-process", "loam-counters"],
+    ),
     ("loam-lab", &["loam-format", "loam-process", "loam-report"]),
     (
         "loam-cli",

@@ -14,6 +14,7 @@
 #![deny(missing_docs)]
 
 pub mod account;
+pub mod blocks;
 mod derive;
 pub mod diagnosis;
 pub mod image;
@@ -56,6 +57,9 @@ pub enum CountersError {
     /// The system does not allow it.
     #[error("its memory may not be read: {0}")]
     Denied(String),
+    /// The library is older than the tables of its blocks.
+    #[error("its Loam, version {0}, does not show single blocks: a newer library does")]
+    Blocks(String),
     /// The data is not in a form that this reader knows.
     #[error(transparent)]
     Directory(DirectoryError),

@@ -82,6 +82,25 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
     Ok(None)
 }
 
+/// The same in any memory: a core's, for instance. Nothing is kept for the next process.
+pub fn find_in(memory: &impl Memory, mappings: &[Mapping]) -> Option<u64> {
+    let mut files: Vec<(bool, usize)> = Vec::new();
+    for (place, first) in mappings.iter().enumerate() {
+        let is_first = first.offset == 0 && first.inode != 0 && first.name.starts_with('/');
+        if is_first && parts_of(&mappings[place..]).any(|part| part.executable) {
+            let name = first.file_name().unwrap_or_default();
+            files.push((!name.starts_with(LIBRARY_STEM), place));
+        }
+    }
+    files.sort_unstable();
+    files.into_iter().find_map(|(_, place)| {
+        let start = mappings[place].start;
+        let offset = look_up(memory, start, true).ok().flatten()?;
+        let address = start.wrapping_add(offset);
+        lies_at(memory, address).ok()?.then_some(address)
+    })
+}
+
 /// `libloam`, as in `libloam.so.1` and `libloam-2.so`.
 const LIBRARY_STEM: &str = match LIBRARY_NAME.as_bytes() {
     [stem @ .., b'.', b's', b'o'] => match std::str::from_utf8(stem) {

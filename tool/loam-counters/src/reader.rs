@@ -120,7 +120,8 @@ impl<'a, M: Memory> Reader<'a, M> {
             }
         }
         for place in 0..self.directory.tables.len() {
-            if !grouped.contains(&place) && self.tables[place].is_none() {
+            let is_passed_over = self.directory.tables[place].kind.is_detail();
+            if !grouped.contains(&place) && !is_passed_over && self.tables[place].is_none() {
                 self.single(place)?;
             }
         }

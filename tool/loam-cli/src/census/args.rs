@@ -8,7 +8,7 @@ use clap::Args;
 /// Say what the live blocks of a program are: their types, who holds them, and which are lost.
 ///
 /// The program needs no preparation and no restart, and is neither stopped nor changed. Blocks are those of glibc's
-/// malloc, and within it and beside it those of CPython's own allocator. Types are C++ classes with virtual functions
+/// malloc or of Loam, and within it and beside it those of CPython's own allocator. Types are C++ classes with virtual functions
 /// (stripped programs too), C objects with a table of functions, and CPython's objects. A block without a type belongs to the
 /// nearest object through which all pointers to it lead.
 ///

@@ -65,9 +65,19 @@ pub enum Kind {
     Group,
     /// Records in a list. A pointer in each record of the parent leads to the first one.
     Chain,
+    /// Records side by side, in each record of the parent, or at an address. Only those who look at single blocks read
+    /// them.
+    Detail,
+    /// As [`Kind::Chain`], and only those who look at single blocks read them. Without a link there is one record.
+    DetailChain,
 }
 
 impl Kind {
+    /// Whether readers of counters pass such a table over: it has as many records as there are blocks.
+    pub fn is_detail(self) -> bool {
+        matches!(self, Kind::Detail | Kind::DetailChain)
+    }
+
     fn of(number: u32) -> Option<Kind> {
         Some(match number {
             1 => Kind::Record,
@@ -77,6 +87,8 @@ impl Kind {
             5 => Kind::Pointed,
             6 => Kind::Group,
             7 => Kind::Chain,
+            8 => Kind::Detail,
+            9 => Kind::DetailChain,
             _ => return None,
         })
     }
@@ -147,7 +159,7 @@ impl Table {
         self.fields.dedup_by(|next, kept| next.name == kept.name);
         let of_fields = self.fields.iter().map(|field| (field.offset, field.end()));
         let lock = self.lock.map(|offset| (offset, offset + 4));
-        let next = matches!(self.kind, Kind::List | Kind::Chain)
+        let next = matches!(self.kind, Kind::List | Kind::Chain | Kind::DetailChain)
             .then(|| self.link.map(|offset| (offset, offset + 8)));
         let mut all: Vec<(u64, u64)> = of_fields.chain(lock).chain(next.flatten()).collect();
         all.sort_unstable();
@@ -293,7 +305,11 @@ fn sort(mut tables: Vec<Option<Table>>, version: u32, library: String) -> Direct
             let Some(table) = &tables[number] else {
                 continue;
             };
-            let needs_parent = !matches!(table.kind, Kind::Record | Kind::Array | Kind::List);
+            let needs_parent = match table.kind {
+                Kind::Record | Kind::Array | Kind::List => false,
+                Kind::Detail => table.parent.is_some(),
+                _ => true,
+            };
             let parent = table.parent.and_then(|parent| *places.get(parent)?);
             if needs_parent && parent.is_none() {
                 continue;
