@@ -138,15 +138,22 @@ fn text(outcome: &Outcome, dry_run: bool) -> String {
         0 => String::new(),
         swapped => format!(", and {} of swap", size(swapped)),
     };
+    let waits = match outcome.waited.as_millis() {
+        0 => String::new(),
+        _ => format!(
+            " without {} of waits for a busy processor",
+            time(outcome.waited)
+        ),
+    };
     text += &format!(
-        "{} resident before, {} after: gave back {}{swapped} in {} ranges and {} stops; longest stop {}, all stops {}, in all {}\n",
+        "{} resident before, {} after: gave back {}{swapped} in {} ranges and {} stops; longest stop {}, all stops {}{waits}, in all {}\n",
         size(outcome.resident.0),
         size(outcome.resident.1),
         size(outcome.bytes),
         outcome.ranges,
         outcome.slices,
-        time(outcome.longest),
-        time(outcome.stood),
+        time(outcome.longest_at_work),
+        time(outcome.stood - outcome.waited),
         time(outcome.took),
     );
     text
@@ -171,7 +178,9 @@ fn document(identity: &Identity, options: &TrimOptions, done: &Result<Outcome, S
             "stops": outcome.slices,
             "futile_stops": outcome.futile,
             "longest_stop_seconds": outcome.longest.as_secs_f64(),
+            "longest_stop_at_work_seconds": outcome.longest_at_work.as_secs_f64(),
             "all_stops_seconds": outcome.stood.as_secs_f64(),
+            "waited_for_processor_seconds": outcome.waited.as_secs_f64(),
             "stays_between_blocks_bytes": outcome.between,
             "stays_small_bytes": outcome.small,
             "stays_shared_bytes": outcome.shared,

@@ -176,7 +176,7 @@ impl<'a> Errand<'a> {
         errand.memory.read_exact_at(&mut errand.before, unlock)?;
         errand.memory.write_all_at(&frames, unlock)?;
         watch.at(Step::Framed);
-        // From here on the thread gets home alone. Its first call does nothing.
+        // From here on the thread gets home alone, by way of a call that does nothing.
         let nothing = errand.call(libc::SYS_getpid as u64, [0; 6], home);
         if let Err(error) = errand.start(&nothing) {
             let _ = errand.restore();
@@ -185,15 +185,13 @@ impl<'a> Errand<'a> {
         Ok(errand)
     }
 
-    fn start(&mut self, nothing: &Registers) -> Result<(), TrimError> {
+    fn start(&self, nothing: &Registers) -> Result<(), TrimError> {
         let thread = self.held.thread;
         system::set_registers(thread, nothing)?;
         self.watch.at(Step::Armed);
         // After the registers: at home the mask is the program's.
         system::set_mask(thread, u64::MAX)?;
         self.watch.at(Step::Masked);
-        self.to_call()?;
-        self.at_begin = true;
         Ok(())
     }
 
@@ -220,11 +218,20 @@ impl<'a> Errand<'a> {
 
     /// The thread's next stop at a system call.
     fn to_call(&self) -> Result<(), TrimError> {
+        self.go_to_call(|| {})
+    }
+
+    /// The same. Meanwhile the caller does something.
+    fn go_to_call(&self, meanwhile: impl FnOnce()) -> Result<(), TrimError> {
         let thread = self.held.thread;
         let mut signal = 0;
+        let mut meanwhile = Some(meanwhile);
         loop {
             system::go_to_call(thread, signal)?;
             signal = 0;
+            if let Some(does) = meanwhile.take() {
+                does();
+            }
             match Stop::of(system::wait(thread)?) {
                 Stop::Call => return Ok(()),
                 Stop::Asked(_) => {}
@@ -242,6 +249,16 @@ impl<'a> Errand<'a> {
 
     /// Makes a system call. Its result.
     fn make(&mut self, registers: &Registers) -> Result<i64, TrimError> {
+        self.make_at(registers, Step::Begun, Step::Made, || {})
+    }
+
+    fn make_at(
+        &mut self,
+        registers: &Registers,
+        begun: Step,
+        made: Step,
+        meanwhile: impl FnOnce(),
+    ) -> Result<i64, TrimError> {
         let thread = self.held.thread;
         let mut registers = *registers;
         if self.at_begin {
@@ -256,10 +273,10 @@ impl<'a> Errand<'a> {
             self.to_call()?;
         }
         self.at_begin = true;
-        self.watch.at(Step::Begun);
-        self.to_call()?;
+        self.watch.at(begun);
+        self.go_to_call(meanwhile)?;
         self.at_begin = false;
-        self.watch.at(Step::Made);
+        self.watch.at(made);
         Ok(system::registers(thread)?.rax as i64)
     }
 
@@ -269,7 +286,6 @@ impl<'a> Errand<'a> {
             return Ok(false);
         };
         let thread = self.held.thread;
-        // The call that has begun is not made.
         let registers = Registers {
             rip: function,
             rax: 0,
@@ -277,8 +293,6 @@ impl<'a> Errand<'a> {
         };
         system::set_registers(thread, &registers)?;
         self.watch.at(Step::Locking);
-        // The end of the call that was not made.
-        self.to_call()?;
         self.to_call()?;
         let now = system::registers(thread)?;
         self.at_begin = true;
@@ -288,7 +302,13 @@ impl<'a> Errand<'a> {
     }
 
     /// Gives back ranges of the process's memory. How many bytes were accepted.
-    pub fn give_back(&mut self, ranges: &[(u64, u64)], at_once: bool) -> Result<u64, TrimError> {
+    /// What has to be done meanwhile may be done while the thread is in the kernel.
+    pub fn give_back(
+        &mut self,
+        ranges: &[(u64, u64)],
+        at_once: bool,
+        meanwhile: impl FnOnce(),
+    ) -> Result<u64, TrimError> {
         let stack = if self.locked { self.unlock } else { self.home };
         let advice = libc::MADV_DONTNEED as u64;
         if at_once {
@@ -300,10 +320,11 @@ impl<'a> Errand<'a> {
             self.memory.write_all_at(&words, self.ranges)?;
             let arguments = [SELF as u64, self.ranges, ranges.len() as u64, advice, 0, 0];
             let call = self.call(libc::SYS_process_madvise as u64, arguments, stack);
-            let answer = self.make(&call)?;
+            let answer = self.make_at(&call, Step::Begun, Step::Made, meanwhile)?;
             return u64::try_from(answer).map_err(|_| refused(answer));
         }
         let mut bytes = 0;
+        meanwhile();
         for (start, end) in ranges {
             let arguments = [*start, end - start, advice, 0, 0, 0];
             let call = self.call(libc::SYS_madvise as u64, arguments, stack);
@@ -316,53 +337,26 @@ impl<'a> Errand<'a> {
         Ok(bytes)
     }
 
-    /// Unlocks, and gives the thread its registers back. It stands as it stood before.
+    /// Unlocks, and gives the thread its registers back. It stands at the end of a system call, or where it stood before,
+    /// with the program's registers. The kernel looks there whether a call that was interrupted has to be begun again,
+    /// because the end of the tracing counts as a signal (`ptrace_unlink`).
     pub fn go_home(mut self) -> Result<(), TrimError> {
-        let thread = self.held.thread;
-        let last = if self.locked {
-            let lock = self.call(0, [0; 6], self.home);
-            let open = unlocking(&self.held.registers, self.lock_address()?);
-            Registers {
-                rip: lock.rip,
-                rsp: lock.rsp,
-                eflags: lock.eflags,
-                ..open
-            }
-        } else {
-            self.call(libc::SYS_getpid as u64, [0; 6], self.home)
-        };
-        let mut registers = last;
-        if self.at_begin {
-            registers.orig_rax = registers.rax;
-            registers.rax = (-i64::from(libc::ENOSYS)) as u64;
-            registers.rip += SYSCALL;
-            system::set_registers(thread, &registers)?;
-        } else {
-            system::set_registers(thread, &registers)?;
-            self.watch.at(Step::Set);
-            self.to_call()?;
+        let held = self.held;
+        if self.locked {
+            let call = self.call(0, [0; 6], self.home);
+            let open = Registers {
+                rip: call.rip,
+                rsp: call.rsp,
+                eflags: call.eflags,
+                ..unlocking(&held.registers, self.lock_address()?)
+            };
+            self.make_at(&open, Step::Unlocking, Step::Unlocked, || {})?;
+            self.locked = false;
+        } else if self.at_begin {
+            // It waits for the lock no longer.
+            let nothing = self.call(libc::SYS_getpid as u64, [0; 6], self.home);
+            self.make(&nothing)?;
         }
-        self.watch.at(Step::Unlocking);
-        // Behind the call it stops where a call that was interrupted is begun again.
-        system::interrupt(thread)?;
-        let mut signal = 0;
-        loop {
-            system::go(thread, signal)?;
-            signal = 0;
-            match Stop::of(system::wait(thread)?) {
-                Stop::Asked(_) => break,
-                Stop::Signal(libc::SIGSTOP) => signal = libc::SIGSTOP,
-                Stop::Call => {}
-                Stop::Signal(number) => {
-                    return Err(TrimError::Thread(format!(
-                        "signal {number} came in the middle"
-                    )))
-                }
-                Stop::Ended => return Err(TrimError::Ended),
-            }
-        }
-        self.locked = false;
-        self.watch.at(Step::Unlocked);
         self.restore()
     }
 

@@ -13,6 +13,7 @@ mod filters;
 mod home;
 mod inject;
 mod outside;
+mod pace;
 mod plan;
 mod program;
 mod slices;
@@ -36,6 +37,7 @@ use crate::mappings::{self, Mapping};
 use crate::process::{permission_remedy, Pid, ProcessError, ProcessKey, Stat};
 use loam_format::memory::ReadError;
 use outside::Frames;
+use pace::Pace;
 use plan::{Holes, Pages, Piece, Sums};
 use program::{Bytes, Program};
 use slices::{Futile, Setting, Slice};
@@ -124,8 +126,12 @@ pub struct Outcome {
     pub futile: u64,
     /// The longest stop.
     pub longest: Duration,
+    /// The longest stop without waits for a processor.
+    pub longest_at_work: Duration,
     /// All stops together.
     pub stood: Duration,
+    /// The part of it in which a thread that was ready waited for a processor.
+    pub waited: Duration,
     /// Resident bytes in free chunks that the program changed meanwhile.
     pub changed: u64,
     /// Resident bytes in pages that other processes have as well.
@@ -304,6 +310,7 @@ fn watched(
         watch,
         trusts_filters: options.trusts_filters,
     };
+    let mut pace = Pace::default();
     for _ in 0..ROUNDS {
         let pieces = patient.look(&mut outcome)?;
         outcome.changed = 0;
@@ -315,7 +322,7 @@ fn watched(
             }
         }
         for (_, pieces) in &by_arena {
-            let done = arena(&setting, &mut frames, pieces, &mut outcome);
+            let done = arena(&setting, &mut frames, pieces, &mut pace, &mut outcome);
             if let Err(error) = done {
                 return Err(of_stop(pid, error));
             }
@@ -334,10 +341,10 @@ fn arena(
     setting: &Setting,
     frames: &mut Frames,
     pieces: &[Piece],
+    pace: &mut Pace,
     outcome: &mut Outcome,
 ) -> Result<(), TrimError> {
     let mut at = 0;
-    let mut page_takes = slices::FIRST_PAGE_TAKES;
     let mut futile = 0;
     let mut reasons: HashMap<&'static str, u32> = HashMap::new();
     let mut threads = Vec::new();
@@ -351,7 +358,7 @@ fn arena(
         // The end of the thread that traces lets go of what it traces.
         let rest = &pieces[at..];
         let done = std::thread::scope(|scope| {
-            let tracer = scope.spawn(|| slices::one(setting, frames, thread, rest, page_takes));
+            let tracer = scope.spawn(|| slices::one(setting, frames, thread, rest, pace));
             tracer
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -359,7 +366,6 @@ fn arena(
         match done? {
             Ok(slice) => {
                 at += slice.taken;
-                page_takes = slice.page_takes;
                 futile = 0;
                 add(outcome, &slice);
                 // The same thread is as good for the next stop.
@@ -397,7 +403,9 @@ fn add(outcome: &mut Outcome, slice: &Slice) {
     outcome.slices += 1;
     outcome.changed += slice.changed_bytes;
     outcome.longest = outcome.longest.max(slice.stood);
+    outcome.longest_at_work = outcome.longest_at_work.max(slice.stood - slice.waited);
     outcome.stood += slice.stood;
+    outcome.waited += slice.waited;
 }
 
 /// The threads of a process, the one to try first at the end: one that sleeps, and the first thread before others.

@@ -12,8 +12,9 @@ use crate::process::Pid;
 pub const PAGE: u64 = 4096;
 /// What stays behind the last block of an arena. Chosen: what glibc itself leaves there (its `M_TOP_PAD`).
 pub const RESERVE: u64 = 128 << 10;
-/// How long a piece is at most, so that a stop can end. Chosen: 2 MiB take some 0.2 ms.
-const LONGEST: u64 = 2 << 20;
+/// How long a piece is at most, so that a stop can end. Chosen: 128 KiB take some 10 us, and 2 ms on a system that is a
+/// hundred times as slow.
+const LONGEST: u64 = 128 << 10;
 /// Bits of an entry of `/proc/PID/pagemap`.
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;

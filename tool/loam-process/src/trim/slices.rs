@@ -1,30 +1,27 @@
 //! Stops: one thread is stopped, the arena is made sure of, chunks are checked again, and their pages are dropped.
 
+use std::cell::RefCell;
+use std::collections::hash_map::Entry;
+use std::collections::HashMap;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
 use super::home;
 use super::inject::{Errand, Held, Stop, MOST_RANGES};
 use super::outside::Frames;
+use super::pace::{Clock, Moment, Pace, Work};
 use super::plan::{Piece, PAGE};
 use super::program::{Bytes, Program};
 use super::system;
-use super::verify::{self, Conditions, Verdict};
+use super::verify::{self, Conditions, Hole, Verdict};
 use super::{Step, TrimError, Watch};
 use crate::process::Pid;
-use loam_format::memory::Memory;
+use loam_format::memory::{Memory, ReadError};
 
 /// How long a thread may take to stop, while nothing stands yet. A thread in an uninterruptible wait never does. Chosen: on
 /// a busy machine a thread waits for a processor for some ten milliseconds, and a thread that is given up after it was
 /// interrupted may see an EINTR that nobody turns into a new begin of its call.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How much of a stop's time is planned. The rest is for the ways there and back.
-const PLANNED: f64 = 0.6;
-/// What a page takes until that is measured.
-const PAGE_TAKES: f64 = 0.5e-6;
-/// What a check and a range take. Chosen: five reads of some 0.6 us.
-const RANGE_TAKES: f64 = 4e-6;
-
 /// What does not change from stop to stop.
 pub struct Setting<'a> {
     /// The process.
@@ -62,8 +59,8 @@ pub struct Slice {
     pub swapped: u64,
     /// How long the thread stood.
     pub stood: Duration,
-    /// Seconds that a page took.
-    pub page_takes: f64,
+    /// The part of it in which a thread waited for a processor.
+    pub waited: Duration,
 }
 
 /// Why a stop did nothing.
@@ -124,15 +121,16 @@ pub fn one(
     frames: &mut Frames,
     thread: Pid,
     pieces: &[Piece],
-    page_takes: f64,
+    pace: &mut Pace,
 ) -> Result<Result<Slice, Futile>, TrimError> {
-    let begun = Instant::now();
+    let clock = Clock::of(setting.pid, thread);
+    let begun = clock.now();
     let held = match hold(thread)? {
         Ok(held) => held,
         Err(futile) => return Ok(Err(futile)),
     };
     setting.watch.at(Step::Stopped);
-    let done = in_stop(setting, frames, &held, pieces, page_takes, begun);
+    let done = in_stop(setting, frames, &held, pieces, pace, (&clock, begun));
     if let Ok(Ok(slice)) = &done {
         debug_assert!(slice.taken <= pieces.len());
     }
@@ -142,8 +140,14 @@ pub fn one(
     }
     system::let_go(thread, 0)?;
     setting.watch.at(Step::LetGo);
-    let stood = begun.elapsed();
-    done.map(|slice| slice.map(|slice| Slice { stood, ..slice }))
+    let (stood, waited) = begun.until(&clock.now());
+    done.map(|slice| {
+        slice.map(|slice| Slice {
+            stood,
+            waited,
+            ..slice
+        })
+    })
 }
 
 /// The same with a stopped thread, which stays stopped.
@@ -152,8 +156,8 @@ pub fn in_stop(
     frames: &mut Frames,
     held: &Held,
     pieces: &[Piece],
-    page_takes: f64,
-    begun: Instant,
+    pace: &mut Pace,
+    (clock, begun): (&Clock, Moment),
 ) -> Result<Result<Slice, Futile>, TrimError> {
     let Setting {
         memory, conditions, ..
@@ -199,50 +203,22 @@ pub fn in_stop(
         errand.go_home()?;
         return Ok(Err(Futile::Locked));
     }
-    let mut slice = Slice {
-        page_takes,
-        ..Slice::default()
+    let mut slice = Slice::default();
+    let mut checks = Checks::new(&bytes, conditions);
+    let mut fill = |slice: &mut Slice, pace: &Pace| {
+        Batch::fill(&mut checks, pieces, slice, |work, is_first| {
+            pace.allows(work, begun.elapsed(), setting.most, is_first)
+        })
     };
-    let most = setting.most.as_secs_f64() * PLANNED;
-    loop {
-        let left = most - begun.elapsed().as_secs_f64();
-        let rest = &pieces[slice.taken..];
-        // A stop that came late still does something.
-        let left = if slice.taken == 0 {
-            left.max(most / 4.0)
-        } else {
-            left
-        };
-        let mut batch = Vec::new();
-        let mut takes = 0.0;
-        for piece in rest.iter().take(MOST_RANGES) {
-            let pages = (piece.end - piece.start) / PAGE;
-            takes += RANGE_TAKES + pages as f64 * slice.page_takes;
-            if takes > left && !(slice.taken == 0 && batch.is_empty()) {
-                break;
-            }
-            batch.push(*piece);
-        }
-        if batch.is_empty() {
-            break;
-        }
-        slice.taken += batch.len();
-        let mut free = Vec::new();
-        for piece in &batch {
-            match verify::check(&bytes, &piece.hole, &conditions) {
-                Verdict::Free => free.push(*piece),
-                Verdict::Changed => {
-                    slice.changed += 1;
-                    slice.changed_bytes += piece.resident;
-                }
-            }
-        }
-        if free.is_empty() {
-            continue;
-        }
-        let before = Instant::now();
-        let ranges: Vec<(u64, u64)> = free.iter().map(|piece| (piece.start, piece.end)).collect();
-        let mut accepted = match errand.give_back(&ranges, setting.at_once) {
+    let mut batch = fill(&mut slice, pace);
+    while !batch.ranges.is_empty() {
+        let before = clock.now();
+        let mut next = Batch::default();
+        // The next chunks are checked while the thread is inside of the kernel.
+        let accepted = errand.give_back(&batch.ranges, setting.at_once, || {
+            next = fill(&mut slice, pace);
+        });
+        let accepted = match accepted {
             Ok(accepted) => accepted,
             Err(error @ TrimError::Refused(_)) => {
                 errand.go_home()?;
@@ -250,25 +226,139 @@ pub fn in_stop(
             }
             Err(error) => return Err(error),
         };
-        let mut pages = 0;
-        for piece in &free {
-            let length = piece.end - piece.start;
-            if accepted < length {
+        pace.called(batch.work, before.worked_until(&clock.now()));
+        batch.count(accepted, &mut slice);
+        batch = next;
+    }
+    let before = clock.now();
+    errand.go_home()?;
+    pace.went_home(before.worked_until(&clock.now()));
+    Ok(Ok(slice))
+}
+
+/// Checks of chunks in one stop. With the arena's lock no header and no link changes, so each is read once.
+struct Checks<'a> {
+    memory: Once<'a>,
+    conditions: Conditions,
+    last: Option<(Hole, Verdict)>,
+}
+
+impl<'a> Checks<'a> {
+    fn new(memory: &'a Bytes<'a>, conditions: Conditions) -> Checks<'a> {
+        Checks {
+            memory: Once {
+                memory,
+                lines: RefCell::default(),
+            },
+            conditions,
+            last: None,
+        }
+    }
+
+    /// A chunk may have several pieces.
+    fn check(&mut self, hole: &Hole) -> Verdict {
+        match self.last {
+            Some((last, verdict)) if last == *hole => verdict,
+            _ => {
+                let verdict = verify::check(&self.memory, hole, &self.conditions);
+                self.last = Some((*hole, verdict));
+                verdict
+            }
+        }
+    }
+}
+
+/// Memory of which each line is read once.
+struct Once<'a> {
+    memory: &'a Bytes<'a>,
+    lines: RefCell<HashMap<u64, [u8; LINE as usize]>>,
+}
+
+/// Chosen: a read takes as long as the copy of some hundred bytes that are in no cache.
+const LINE: u64 = 128;
+
+impl Memory for Once<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let place = (address % LINE) as usize;
+        if place + buffer.len() > LINE as usize {
+            return self.memory.read(address, buffer);
+        }
+        let mut lines = self.lines.borrow_mut();
+        let line = match lines.entry(address - address % LINE) {
+            Entry::Occupied(line) => line.into_mut(),
+            Entry::Vacant(room) => {
+                let mut line = [0; LINE as usize];
+                self.memory.read(*room.key(), &mut line)?;
+                room.insert(line)
+            }
+        };
+        buffer.copy_from_slice(&line[place..place + buffer.len()]);
+        Ok(())
+    }
+}
+
+/// What one call drops.
+#[derive(Default)]
+struct Batch {
+    pieces: Vec<Piece>,
+    ranges: Vec<(u64, u64)>,
+    work: Work,
+}
+
+impl Batch {
+    /// Takes pieces as long as `allows` says so, and checks them. At least one is taken of a stop that has done nothing.
+    fn fill(
+        checks: &mut Checks,
+        pieces: &[Piece],
+        slice: &mut Slice,
+        allows: impl Fn(Work, bool) -> bool,
+    ) -> Batch {
+        let mut batch = Batch::default();
+        let is_first = slice.taken == 0;
+        while let Some(piece) = pieces.get(slice.taken) {
+            let continues = batch
+                .ranges
+                .last()
+                .is_some_and(|(_, end)| *end == piece.start);
+            let more = Work {
+                pages: batch.work.pages + (piece.resident + piece.swapped) / PAGE,
+                ranges: batch.work.ranges + u64::from(!continues),
+            };
+            let is_full = more.ranges > MOST_RANGES as u64 || !allows(more, is_first);
+            if is_full && slice.taken > 0 {
                 break;
             }
+            slice.taken += 1;
+            if checks.check(&piece.hole) == Verdict::Changed {
+                slice.changed += 1;
+                slice.changed_bytes += piece.resident;
+                continue;
+            }
+            match batch.ranges.last_mut() {
+                Some((_, end)) if continues => *end = piece.end,
+                _ => batch.ranges.push((piece.start, piece.end)),
+            }
+            batch.work = more;
+            batch.pieces.push(*piece);
+        }
+        batch
+    }
+
+    /// Counts what the kernel has done, which it says in bytes.
+    fn count(&self, mut accepted: u64, slice: &mut Slice) {
+        let mut end = 0;
+        for piece in &self.pieces {
+            let length = piece.end - piece.start;
+            if accepted < length {
+                return;
+            }
             accepted -= length;
-            pages += length / PAGE;
-            slice.ranges += 1;
+            slice.ranges += u64::from(piece.start != end);
+            end = piece.end;
             slice.bytes += piece.resident;
             slice.swapped += piece.swapped;
         }
-        if pages > 16 {
-            let took = before.elapsed().as_secs_f64() / pages as f64;
-            slice.page_takes = (slice.page_takes + took) / 2.0;
-        }
     }
-    errand.go_home()?;
-    Ok(Ok(slice))
 }
 
 /// Whether the process has one thread.
@@ -288,6 +378,3 @@ fn is_in_sequence(held: &Held, memory: &impl Memory) -> bool {
         Err(_) => (held.registers.orig_rax as i64) < 0,
     }
 }
-
-/// The first guess.
-pub const FIRST_PAGE_TAKES: f64 = PAGE_TAKES;

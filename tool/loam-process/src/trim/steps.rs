@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use nix::libc;
 
 use super::inject::{Held, Stop};
+use super::pace::{Clock, Pace};
 use super::plan::whole_pages;
 use super::tests::{built, started};
 use super::verify::Hole;
@@ -332,8 +333,10 @@ fn follow(mut started: Started, course: &Course) -> Report {
                 }
             };
             report.tried += 1;
-            let now = Instant::now();
-            let tried = slices::in_stop(&setting, &mut frames, thread, &pieces, 1e-9, now);
+            let clock = Clock::of(pid, thread.thread);
+            let mut pace = Pace::boundless();
+            let times = (&clock, clock.now());
+            let tried = slices::in_stop(&setting, &mut frames, thread, &pieces, &mut pace, times);
             if stepper.lock().unwrap().place == Place::Ended {
                 break;
             }

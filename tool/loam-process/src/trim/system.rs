@@ -51,6 +51,7 @@ pub fn interrupt(thread: Pid) -> io::Result<()> {
 }
 
 /// Lets a thread go on, with a signal if it is not zero.
+#[cfg(test)]
 pub fn go(thread: Pid, signal: i32) -> io::Result<()> {
     let signal = number(signal as usize);
     request(libc::PTRACE_CONT as u32, thread, 0, signal).map(drop)
