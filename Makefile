@@ -19,7 +19,7 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-packages setup-windows build library tool lab lab-all lab-full test test-all check sanitize \
+.PHONY: static static-test fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-packages setup-windows build library tool lab lab-all lab-full test test-all check sanitize \
 	peers bench bench-build install uninstall format clean
 
 help: ## Show this list
@@ -73,7 +73,7 @@ test: setup-test build ## Run every test; the last line sums them up
 
 test-all: setup-test build ## The same with long forms: random input for longer, every sanitizer, compiler and package; hours
 	@tools/run_tests
-	@$(MAKE) --no-print-directory sanitize portability windows packages-test record-soak
+	@$(MAKE) --no-print-directory sanitize portability windows packages-test static-test record-soak
 	tests/doctor/study
 
 check: ## Check layers and documents (no build needed)
@@ -150,6 +150,12 @@ setup-packages:
 
 packages: setup-packages build ## Build every package into build/packages (PACKAGES="crates wheel": these only)
 	@packaging/build $(PACKAGES)
+
+static: setup-packages ## The tool as one static file for each processor, with heap and recorder inside, in build/packages; twenty minutes
+	@packaging/build static
+
+static-test: static ## Use these files in roots of other systems: bookworm, trixie, bullseye, musl, an empty one, aarch64
+	@tests/packaging/roots.py
 
 release: setup-packages build ## Build every package, the sources' archive, a bill of materials and SHA256SUMS
 	@rm -rf build/packages

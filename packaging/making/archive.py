@@ -61,11 +61,11 @@ def compressed(data: bytes) -> bytes:
     return gzip.compress(data, 9, mtime=0)
 
 
-def zip_of(entries: dict[str, Entry]) -> bytes:
-    """Sorted but for RECORD of a wheel, which comes last."""
+def zip_of(entries: dict[str, Entry], behind: bytes = b"") -> bytes:
+    """Sorted but for RECORD of a wheel, which comes last. `behind`: what comes first; offsets count from its begin."""
     date = time.gmtime(max(epoch(), 315532800))[:6]  # a zip knows no time before 1980
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    out = io.BytesIO(behind)
+    with zipfile.ZipFile(out, "a" if behind else "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(entries, key=lambda name: (name.endswith("/RECORD"), name)):
             info = zipfile.ZipInfo(name, date)
             info.create_system = 3  # Unix, so that the mode below counts

@@ -54,7 +54,8 @@ def variants() -> list[Variant]:
 VARIANTS = {variant.name: variant for variant in variants()}
 
 
-def build(variant: Variant, work: Path, programs: bool = False, options: tuple[str, ...] = (), name: str = "") -> Path:
+def build(variant: Variant, work: Path, programs: bool = False, options: tuple[str, ...] = (), name: str = "",
+          targets: tuple[str, ...] = ("all",)) -> Path:
     """The folder with libloam.so, libloam.a and libloam-record.so; `programs`: workloads and replayer as well."""
     folder = work / "native" / (name or variant.name)
     if variant.missing:
@@ -64,7 +65,7 @@ def build(variant: Variant, work: Path, programs: bool = False, options: tuple[s
     run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLOAM_BUILD_TESTS=OFF",
          f"-DLOAM_BUILD_WORKLOADS={'ON' if programs else 'OFF'}", *variant.options, *options],
         folder / "configure.log", CFLAGS=flags, CXXFLAGS=flags)
-    run(["cmake", "--build", folder, "--parallel", str(os.cpu_count() or 2)], folder / "build.log")
+    run(["cmake", "--build", folder, "--parallel", str(os.cpu_count() or 2), "--target", *targets], folder / "build.log")
     return folder
 
 

@@ -1,5 +1,5 @@
 """The program `loam` as packages bring it: built by cargo for a processor and a C library, without a path of this machine
-in it. For musl it is static."""
+in it. For musl it is static, and as small as the profile `static` makes it."""
 from __future__ import annotations
 
 import os
@@ -28,7 +28,8 @@ def program(variant: native.Variant, work: Path) -> Path:
         flags += ["-Clinker-flavor=ld.lld", "-Clink-self-contained=yes"]
     elif variant.prefix:
         environment[f"CARGO_TARGET_{upper}_LINKER"] = variant.compiler[0]
-    run([ROOT / "tools/cargo", "build", "--manifest-path", ROOT / "tool/Cargo.toml", "--release", "--locked",
-         "--target", target, "--target-dir", folder], work / f"tool-{variant.name}.log",
+    profile = "static" if variant.libc == "musl" else "release"
+    run([ROOT / "tools/cargo", "build", "--manifest-path", ROOT / "tool/Cargo.toml", "--profile", profile, "--locked",
+         "--package", "loam-cli", "--bin", "loam", "--target", target, "--target-dir", folder], work / f"tool-{variant.name}.log",
         CARGO_ENCODED_RUSTFLAGS="\x1f".join(flags), **environment)
-    return folder / target / "release/loam"
+    return folder / target / profile / "loam"

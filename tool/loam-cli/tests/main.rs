@@ -24,6 +24,7 @@ mod lab_trials;
 mod layers;
 mod looks;
 mod map_page;
+mod one_file;
 mod peers;
 mod pins_verb;
 mod plain_output;

@@ -3,7 +3,7 @@
 //! In a build tree everything is under `build/`: `libloam.so`, `workloads/NAME`, `peers/NAME.so`,
 //! and `loam` itself, which may be a link into cargo's folder. Installed, the library is in
 //! `../lib` or `../lib/loam` seen from the executable, and the workloads in
-//! `../lib/loam/workloads`.
+//! `../lib/loam/workloads`. A tool of one file has its parts inside (`parts`), and takes no others.
 //!
 //! Only folders of the executable's own tree are searched, never the working directory or any other ancestor. Files
 //! that are found here get preloaded into programs, so a `libloam.so` that was left in `/tmp` must not count.
@@ -11,18 +11,64 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use thiserror::Error;
+
+use loam_format::words;
+
+use crate::parts::{Libc, Parts};
+
 /// The file name of the heap.
 pub const LIBRARY_NAME: &str = "libloam.so";
 /// The file name of the library that tells another allocator's own figures; it lies beside the heap.
 pub const PEER_NAME: &str = "libpeer-counters.so";
 /// The file name of the recorder, which lies beside the heap.
 pub const RECORDER_NAME: &str = "libloam-record.so";
+/// The file name of the replayer of traces, which is a program.
+pub const REPLAYER_NAME: &str = "replay";
+
+/// Why there is no part.
+#[derive(Debug, Error)]
+pub enum PartError {
+    /// It is in none of the places.
+    #[error("no {name} in {}; build it with `make build`", words::list(looked_at))]
+    Absent {
+        /// Its file name.
+        name: &'static str,
+        /// Folders.
+        looked_at: Vec<String>,
+    },
+    /// It is not inside of this executable either.
+    #[error(
+        "this loam has no {name} for {libc}; take a package of docs/install.md, or `make build`"
+    )]
+    NotInside {
+        /// Its file name.
+        name: &'static str,
+        /// For whose programs.
+        libc: &'static str,
+    },
+    /// It is inside of this executable, and could not be unpacked.
+    #[error(
+        "{name} is inside of this loam, and could not be unpacked: {reason}; set TMPDIR to a folder that you may write \
+         to, and whose files may be executed"
+    )]
+    NotUnpacked {
+        /// Its file name.
+        name: &'static str,
+        /// The system's words.
+        reason: String,
+    },
+}
 
 /// The folders that belong to this executable, nearest first.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// Folders that hold the executable, as invoked and as canonicalised.
     executable_dirs: Vec<PathBuf>,
+    /// Whether this executable's own archive counts.
+    is_running: bool,
+    /// Whose programs the parts are for; none: this machine's.
+    libc: Option<Libc>,
 }
 
 impl Layout {
@@ -35,7 +81,18 @@ impl Layout {
         let canonical = env::current_exe()
             .ok()
             .and_then(|path| path.canonicalize().ok());
-        Layout::of_executables(invoked.into_iter().chain(canonical))
+        Layout {
+            is_running: true,
+            ..Layout::of_executables(invoked.into_iter().chain(canonical))
+        }
+    }
+
+    /// The same, with parts for programs of a C library.
+    pub fn for_libc(&self, libc: Libc) -> Layout {
+        Layout {
+            libc: Some(libc),
+            ..self.clone()
+        }
     }
 
     /// The layout around the given executables.
@@ -48,7 +105,41 @@ impl Layout {
                 }
             }
         }
-        Layout { executable_dirs }
+        Layout {
+            executable_dirs,
+            is_running: false,
+            libc: None,
+        }
+    }
+
+    /// The path of a part: one of the `_NAME`s above. What is inside of this executable belongs to it, and comes first.
+    pub fn find(&self, name: &'static str) -> Result<PathBuf, PartError> {
+        if let Some(mut parts) = self.parts() {
+            let libc = self.libc.unwrap_or_else(Libc::of_machine);
+            let absent = || PartError::NotInside {
+                name,
+                libc: libc.name(),
+            };
+            let unpacked = parts.unpack(libc, name);
+            let unpacked = unpacked.map_err(|error| PartError::NotUnpacked {
+                name,
+                reason: error.to_string(),
+            })?;
+            return unpacked.ok_or_else(absent);
+        }
+        let candidates = self.candidates(name);
+        if let Some(found) = candidates.iter().find(|path| path.is_file()) {
+            return Ok(found.clone());
+        }
+        let folders = candidates.iter().filter_map(|path| path.parent());
+        Err(PartError::Absent {
+            name,
+            looked_at: folders.map(|dir| dir.display().to_string()).collect(),
+        })
+    }
+
+    fn parts(&self) -> Option<Parts> {
+        self.is_running.then(Parts::of_this_executable)?
     }
 
     /// Folders that may be the build folder: the executable's own folder, and the folder around cargo's.
@@ -74,22 +165,11 @@ impl Layout {
         dirs
     }
 
-    /// Places where the heap's shared object may be, best first.
-    pub fn library_candidates(&self) -> Vec<PathBuf> {
-        self.candidates(LIBRARY_NAME)
-    }
-
-    /// Places where the recorder may be, best first.
-    pub fn recorder_candidates(&self) -> Vec<PathBuf> {
-        self.candidates(RECORDER_NAME)
-    }
-
-    /// Places where the library that tells another allocator's own figures may be, best first.
-    pub fn peer_candidates(&self) -> Vec<PathBuf> {
-        self.candidates(PEER_NAME)
-    }
-
+    /// Places where a part may be, best first.
     fn candidates(&self, name: &str) -> Vec<PathBuf> {
+        if name == REPLAYER_NAME {
+            return self.replayer_candidates();
+        }
         let mut candidates = Vec::new();
         for dir in &self.executable_dirs {
             push_new(&mut candidates, dir.join(name));
@@ -127,8 +207,7 @@ impl Layout {
         dirs.map(|dir| dir.join("windows/lab")).collect()
     }
 
-    /// Places where the replayer of traces may be, best first.
-    pub fn replayer_candidates(&self) -> Vec<PathBuf> {
+    fn replayer_candidates(&self) -> Vec<PathBuf> {
         let mut candidates: Vec<PathBuf> = self
             .build_dirs()
             .into_iter()
@@ -192,7 +271,7 @@ mod tests {
         let layout = Layout::of_executables([PathBuf::from("/src/build/cargo/release/loam")]);
         assert!(layout.build_dirs().contains(&PathBuf::from("/src/build")));
         assert!(layout
-            .library_candidates()
+            .candidates(LIBRARY_NAME)
             .contains(&PathBuf::from("/src/build/libloam.so")));
         assert!(layout
             .workload_dirs()
@@ -202,7 +281,7 @@ mod tests {
     #[test]
     fn an_installed_binary_looks_in_its_prefix_and_nowhere_else() {
         let layout = Layout::of_executables([PathBuf::from("/usr/bin/loam")]);
-        let candidates = layout.library_candidates();
+        let candidates = layout.candidates(LIBRARY_NAME);
         assert!(candidates.contains(&PathBuf::from("/usr/lib/libloam.so")));
         assert!(candidates.contains(&PathBuf::from("/usr/lib/loam/libloam.so")));
         assert!(candidates.iter().all(|path| path.starts_with("/usr")));

@@ -2,7 +2,7 @@
 //! started, and about a process while it runs.
 //!
 //! ```text
-//! a file      layout, preload (which heap) -> elf, script, privilege (whether it can be preloaded)
+//! a file      layout, parts, preload (which heap) -> elf, script, privilege (whether it can be preloaded)
 //! a process   choose (PID, NAME or PATTERN) -> process (who it is) -> mappings
 //!                 -> residence (where memory is), allocator (what it allocates with)
 //!                 -> remote (its bytes) -> glibc (its heap)
@@ -31,6 +31,7 @@ pub mod held_files;
 pub mod layout;
 pub mod mappings;
 pub mod pagemap;
+pub mod parts;
 pub mod plain_path;
 pub mod preload;
 pub mod privilege;

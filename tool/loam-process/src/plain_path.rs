@@ -82,7 +82,7 @@ fn link_in(folder: &Path, path: &Path, user: u32) -> Result<PathBuf, LinkError> 
 }
 
 /// Makes a folder. If it exists, checks that only the user may write to it.
-fn own(folder: &Path, user: u32) -> Result<(), String> {
+pub fn own(folder: &Path, user: u32) -> Result<(), String> {
     match DirBuilder::new().mode(0o711).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),
         _ => {}

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use loam_format::words;
-
-use crate::layout::{Layout, LIBRARY_NAME};
+use crate::layout::{Layout, PartError, LIBRARY_NAME};
 pub use crate::plain_path::{is_unquotable, quotable, LinkError};
 
 /// Names the heap, so that `--library` need not be passed each time.
@@ -36,15 +34,8 @@ pub enum LibraryError {
         reason: String,
     },
     /// The heap was not named, and is in none of the places.
-    #[error(
-        "no {LIBRARY_NAME} in {}; build it with `make build`, or name one with --library PATH or \
-         {LIBRARY_VARIABLE}",
-        words::list(looked_at)
-    )]
-    Absent {
-        /// Folders.
-        looked_at: Vec<String>,
-    },
+    #[error("{0}, or name one with --library PATH or {LIBRARY_VARIABLE}")]
+    Absent(#[from] PartError),
     /// `LD_PRELOAD` has no way to quote, and no link could be made.
     #[error(transparent)]
     Unquotable(#[from] LinkError),
@@ -59,21 +50,11 @@ pub fn find_library(named: Option<&Path>, layout: &Layout) -> Result<Library, Li
     } else if let Some(path) = from_environment {
         readable(Path::new(&path), LIBRARY_VARIABLE)?
     } else {
-        let candidates = layout.library_candidates();
-        let found = candidates.iter().find(|path| path.is_file());
-        let absent = || LibraryError::Absent {
-            looked_at: folders(&candidates),
-        };
-        readable(found.ok_or_else(absent)?, "beside this executable")?
+        readable(&layout.find(LIBRARY_NAME)?, "beside this executable")?
     };
     Ok(Library {
         path: quotable(path)?,
     })
-}
-
-fn folders(candidates: &[PathBuf]) -> Vec<String> {
-    let parents = candidates.iter().filter_map(|path| path.parent());
-    parents.map(|dir| dir.display().to_string()).collect()
 }
 
 fn readable(path: &Path, from: &'static str) -> Result<PathBuf, LibraryError> {

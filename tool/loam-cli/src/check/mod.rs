@@ -33,7 +33,7 @@ use loam_process::preload::find_library;
 
 use crate::exit::{Coded, Exit};
 use crate::output;
-use crate::run::resolve_command;
+use crate::run::{layout_for, resolve_command};
 use args::{CheckOptions, Target};
 use examined::Examined;
 use findings::Severity;
@@ -83,6 +83,7 @@ fn examine(target: &Target, library: Option<&Path>, layout: &Layout) -> Result<E
     if library.is_none() && program::brings_loam(&program)? {
         return program::examine(&program, None);
     }
-    let library: PathBuf = find_library(library, layout)?.path;
+    let layout = layout_for(layout, &program, &[])?;
+    let library: PathBuf = find_library(library, &layout)?.path;
     program::examine(&program, Some(&library))
 }

@@ -42,7 +42,6 @@ pub struct Drainer {
     session: Session,
     clock: Clock,
     began: u64,
-    recorder: PathBuf,
     describer: Describer,
     board: Arc<Board>,
     notes: SyncSender<Note>,
@@ -89,11 +88,10 @@ impl Gone {
 }
 
 impl Drainer {
-    /// For a session that has begun at that `CLOCK_MONOTONIC`, with the recorder that its processes preload.
+    /// For a session that has begun at that `CLOCK_MONOTONIC`.
     pub fn new(
         session: Session,
         began: u64,
-        recorder: PathBuf,
         describer: Describer,
         board: Arc<Board>,
         notes: SyncSender<Note>,
@@ -103,7 +101,6 @@ impl Drainer {
             session,
             clock: Clock::new(began, guessed_rate()),
             began,
-            recorder,
             describer,
             board,
             notes,
@@ -141,7 +138,7 @@ impl Drainer {
                 if is_over && looked_for_others.elapsed() >= LOOK_FOR_OTHERS {
                     looked_for_others = Instant::now();
                     self.find_new();
-                    if self.images.is_empty() && !self.session.has_others(&self.recorder) {
+                    if self.images.is_empty() && !self.session.has_others() {
                         self.find_new();
                         if self.images.is_empty() {
                             break;
@@ -464,7 +461,7 @@ impl Drainer {
         if stat.started != running.image.start() || stat.is_dead() || stat.name == running.name {
             return None;
         }
-        if !self.session.is_left_by(pid, &self.recorder)? {
+        if !self.session.is_left_by(pid)? {
             running.name.clone_from(&stat.name);
             return None;
         }

@@ -40,6 +40,7 @@ use loam_format::trace::{Header, Statistics, WriteError};
 use loam_lab::allocators::{discover, spec};
 use loam_lab::machine;
 use loam_process::layout::Layout;
+use loam_process::parts::Libc;
 use loam_process::rings::{now, Session};
 
 use crate::ending::{Ending, Watch};
@@ -79,6 +80,8 @@ fn record(
     arguments: &[OsString],
     layout: &Layout,
 ) -> Result<Exit> {
+    let program = run::resolve_command(named)?;
+    let layout = &run::layout_for(layout, &program, arguments)?;
     let recorder = start::find_recorder(layout)?;
     let allocator = match &options.allocator {
         Some(name) => {
@@ -88,7 +91,6 @@ fn record(
         }
         None => None,
     };
-    let program = run::resolve_command(named)?;
     run::require_preloadable(
         &program,
         arguments,
@@ -135,11 +137,12 @@ fn record(
         file,
         &header,
         options.max_size,
-        (session, began, recorder.clone(), describer),
+        (session, began, describer),
     )
 }
 
 fn record_process(options: &RecordOptions, pid: i32, layout: &Layout) -> Result<Exit> {
+    let layout = &layout.for_libc(Libc::of_process(pid));
     let recorder = start::find_recorder(layout)?;
     let attached = Arc::new(Attached::find(pid)?);
     let target = Target::open(options)?;
@@ -165,7 +168,7 @@ fn record_process(options: &RecordOptions, pid: i32, layout: &Layout) -> Result<
         file,
         &header,
         options.max_size,
-        (session, began, recorder, describer),
+        (session, began, describer),
     )
 }
 
@@ -227,7 +230,7 @@ impl Recording {
         file: File,
         header: &Header,
         max_size: Option<u64>,
-        (session, began, recorder, describer): (Session, u64, PathBuf, Describer),
+        (session, began, describer): (Session, u64, Describer),
     ) -> Result<Exit> {
         let (notes, taken) = mpsc::sync_channel(WAITING);
         let attached = match &followed {
@@ -237,7 +240,6 @@ impl Recording {
         let drainer = Drainer::new(
             session,
             began,
-            recorder,
             describer,
             self.board.clone(),
             notes.clone(),

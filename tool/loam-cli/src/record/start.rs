@@ -7,13 +7,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use loam_lab::allocators::spec::Picked;
-use loam_process::layout::Layout;
+use loam_process::layout::{Layout, RECORDER_NAME};
 use loam_process::preload;
 use loam_process::rings::{sweep, SESSION_VARIABLE};
 
@@ -29,18 +29,7 @@ const ROOM: u64 = 64 << 20;
 
 /// The recorder that belongs to this tool.
 pub fn find_recorder(layout: &Layout) -> Result<PathBuf> {
-    let candidates = layout.recorder_candidates();
-    let found = candidates.iter().find(|path| path.is_file());
-    let Some(path) = found else {
-        let folders = candidates.iter().filter_map(|path| path.parent());
-        let folders: Vec<String> = folders.map(|dir| dir.display().to_string()).collect();
-        bail!(
-            "no {} in {}; build it with `make build`",
-            loam_process::layout::RECORDER_NAME,
-            loam_format::words::list(&folders)
-        );
-    };
-    Ok(preload::quotable(path.clone())?)
+    Ok(preload::quotable(layout.find(RECORDER_NAME)?)?)
 }
 
 /// A folder of this recording's own for the rings: in memory if there is room, else beside the output.

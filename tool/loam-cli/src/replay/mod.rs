@@ -11,7 +11,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use loam_format::results::{MarkRecord, Results, TraceRecord};
@@ -21,7 +21,7 @@ use loam_lab::plan::{self, Ready};
 use loam_lab::replay::lives::Lives;
 use loam_lab::replay::{self, Prepared, ReplayError, Survey, Wishes};
 use loam_lab::traces::marks;
-use loam_process::layout::Layout;
+use loam_process::layout::{Layout, REPLAYER_NAME};
 
 use crate::exit::Exit;
 use crate::lab::{self, stop::Stop};
@@ -139,17 +139,8 @@ pub fn judge(results: &mut Results) -> bool {
 
 /// The replayer, which the build brings.
 pub fn find_replayer(layout: &Layout) -> Result<PathBuf> {
-    let candidates = layout.replayer_candidates();
-    let Some(found) = candidates.iter().find(|path| path.is_file()) else {
-        let looked: Vec<String> = candidates
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        bail!(
-            "the replayer is not built (looked for {}); `make build` builds it",
-            words::list(&looked)
-        );
-    };
+    let found = layout.find(REPLAYER_NAME);
+    let found = found.context("the replayer is not built")?;
     Ok(std::path::absolute(found)?)
 }
 

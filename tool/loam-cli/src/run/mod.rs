@@ -33,8 +33,9 @@ pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {
     if let Some(name) = &options.allocator {
         return peer::run(&options, name, layout);
     }
-    let library = preload::find_library(options.library.as_deref(), layout)?;
     let program = resolve_command(&options.program)?;
+    let layout = layout_for(layout, &program, &options.arguments)?;
+    let library = preload::find_library(options.library.as_deref(), &layout)?;
     if options.check {
         let heap = image_of(&library.path)?;
         let obstacles = obstacles::examine(&program, &options.arguments, &heap)?;
@@ -50,6 +51,11 @@ pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {
     )?;
     let preload = preload::with_ours_first(&library.path, std::env::var_os("LD_PRELOAD"));
     Err(exec(&program, &options, &[("LD_PRELOAD".into(), preload)]))
+}
+
+/// The layout with the parts that fit the program's C library.
+pub fn layout_for(layout: &Layout, program: &Path, arguments: &[OsString]) -> Result<Layout> {
+    Ok(layout.for_libc(obstacles::libc_of(program, arguments)?))
 }
 
 fn image_of(library: &Path) -> Result<elf::Image> {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use loam_format::plain;
 use loam_process::elf::{Image, ImageError, OwnMalloc};
+use loam_process::parts::Libc;
 use loam_process::privilege::{self, Caller, Raised};
 use loam_process::script;
 
@@ -50,6 +51,34 @@ const SCRIPT_DEPTH: usize = 4;
 /// Inspects the program. It follows scripts and `env` to the program that really runs.
 pub fn examine(program: &Path, arguments: &[OsString], heap: &Image) -> Result<Vec<Obstacle>> {
     let mut obstacles = Vec::new();
+    follow(program, arguments, |file, image| {
+        examine_privilege(file, &mut obstacles);
+        match image {
+            Ok(image) => examine_image(file, image, heap, &mut obstacles),
+            Err(ImageError::NotElf) => {}
+            Err(error) => obstacles.push(uninspected(file, error)),
+        }
+    })?;
+    Ok(obstacles)
+}
+
+/// The C library of the program that really runs.
+pub fn libc_of(program: &Path, arguments: &[OsString]) -> Result<Libc> {
+    let mut libc = Libc::Gnu;
+    follow(program, arguments, |_, image| {
+        if let Ok(Some(loader)) = image.map(|image| image.interpreter.as_deref()) {
+            libc = Libc::of_loader(loader);
+        }
+    })?;
+    Ok(libc)
+}
+
+/// Shows each file on the way to the program that really runs.
+fn follow(
+    program: &Path,
+    arguments: &[OsString],
+    mut show: impl FnMut(&Path, Result<&Image, &ImageError>),
+) -> Result<()> {
     let mut file = program.to_path_buf();
     let words: Vec<String> = arguments
         .iter()
@@ -57,16 +86,13 @@ pub fn examine(program: &Path, arguments: &[OsString], heap: &Image) -> Result<V
         .collect();
     let mut arguments = words;
     for _ in 0..=SCRIPT_DEPTH {
-        examine_privilege(&file, &mut obstacles);
-        match Image::read(&file) {
-            Ok(image) => {
-                examine_image(&file, &image, heap, &mut obstacles);
-                if !script::is_env(&file) {
-                    return Ok(obstacles);
-                }
+        let image = Image::read(&file);
+        show(&file, image.as_ref());
+        match image {
+            Ok(_) if script::is_env(&file) => {
                 let named = script::program_after_env(arguments.iter().map(String::as_str));
                 let Some(next) = named.and_then(|name| which::which(name).ok()) else {
-                    return Ok(obstacles);
+                    return Ok(());
                 };
                 arguments.clear();
                 file = next;
@@ -80,13 +106,10 @@ pub fn examine(program: &Path, arguments: &[OsString], heap: &Image) -> Result<V
                     .unwrap_or_default();
                 file = interpreter.path;
             }
-            Err(error) => {
-                obstacles.push(uninspected(&file, &error));
-                return Ok(obstacles);
-            }
+            _ => return Ok(()),
         }
     }
-    Ok(obstacles)
+    Ok(())
 }
 
 fn uninspected(file: &Path, error: &ImageError) -> Obstacle {

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use loam_lab::allocators::{discover, spec};
-use loam_process::layout::Layout;
+use loam_process::layout::{Layout, PEER_NAME};
 use loam_process::preload;
 
 use super::args::RunOptions;
@@ -17,12 +17,13 @@ use crate::output;
 
 /// Starts the program on that allocator. It returns only if the program was not started.
 pub fn run(options: &RunOptions, name: &str, layout: &Layout) -> Result<Exit> {
+    let program = resolve_command(&options.program)?;
+    let layout = &super::layout_for(layout, &program, &options.arguments)?;
     let available = discover::all(layout);
     let picked = spec::pick(&[name.to_owned()], &available)?;
     let [picked] = picked.as_slice() else {
         anyhow::bail!("--allocator names one allocator, and `{name}` is a list");
     };
-    let program = resolve_command(&options.program)?;
     let mut environment: Vec<(OsString, OsString)> = picked
         .environment
         .iter()
@@ -67,19 +68,14 @@ fn helper(library: &Path, name: &str, layout: &Layout) -> Result<Option<std::pat
         return Ok(None);
     }
     let tells = image_of(library)?.tells_figures;
-    let found = layout
-        .peer_candidates()
-        .into_iter()
-        .find(|path| path.is_file());
-    match (tells, found) {
+    match (tells, layout.find(PEER_NAME)) {
         (false, _) => output::print_warning(&format!(
             "{name} tells no figures of its own: `loam stats` and `loam doctor` see its mappings only"
         )),
-        (true, None) => output::print_warning(&format!(
-            "there is no {}, so {name}'s own figures are not published; `make build` builds it",
-            loam_process::layout::PEER_NAME
+        (true, Err(error)) => output::print_warning(&format!(
+            "{name}'s own figures are not published: {error}"
         )),
-        (true, Some(peer)) => return Ok(Some(preload::quotable(peer)?)),
+        (true, Ok(peer)) => return Ok(Some(preload::quotable(peer)?)),
     }
     Ok(None)
 }

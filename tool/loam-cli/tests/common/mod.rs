@@ -101,6 +101,11 @@ impl Lab {
 /// Writes an executable file. Another process writes it. If this process did, a child that another test starts at that
 /// moment would hold the file open for writing for a while. A file that is open for writing can not be executed.
 pub fn executable(path: &Path, text: &str) {
+    executable_bytes(path, text.as_bytes());
+}
+
+/// The same of bytes.
+pub fn executable_bytes(path: &Path, bytes: &[u8]) {
     let mut writer = Command::new("install")
         .args(["-m", "755", "/dev/stdin"])
         .arg(path)
@@ -108,7 +113,7 @@ pub fn executable(path: &Path, text: &str) {
         .spawn()
         .unwrap();
     let mut input = writer.stdin.take().unwrap();
-    input.write_all(text.as_bytes()).unwrap();
+    input.write_all(bytes).unwrap();
     drop(input);
     assert!(writer.wait().unwrap().success(), "{}", path.display());
 }
@@ -139,10 +144,7 @@ pub fn skip(reason: &str) {
 pub fn replayer() -> Option<PathBuf> {
     let loam = PathBuf::from(env!("CARGO_BIN_EXE_loam"));
     let layout = loam_process::layout::Layout::of_executables([loam]);
-    let found = layout
-        .replayer_candidates()
-        .into_iter()
-        .find(|path| path.is_file());
+    let found = layout.find(loam_process::layout::REPLAYER_NAME).ok();
     if found.is_none() {
         skip("the replayer is not built (`make library`)");
     }

@@ -122,6 +122,8 @@ fn canonical(path: &Path) -> PathBuf {
 
 /// Whether the running process has the library in its memory; none if the process is gone.
 fn is_mapped(pid: u32, library: &Path) -> Option<bool> {
+    // A file in memory is known by what its descriptor leads to.
+    let library = fs::read_link(library).unwrap_or_else(|_| library.to_path_buf());
     let library = library.to_string_lossy();
     // The kernel hands the list out page by page, so the list of a process that ends meanwhile is cut off. A second
     // look shows this: then there is no list at all.

@@ -108,11 +108,11 @@ impl Session {
     /// Whether there is a process of the recording that has no file yet: its environment names the folder, and it
     /// has loaded the recorder. The list is read twice, because a process that forks and ends during the read may
     /// leave a child that is not yet in the list.
-    pub fn has_others(&self, recorder: &Path) -> bool {
-        self.finds_others(recorder) || self.finds_others(recorder)
+    pub fn has_others(&self) -> bool {
+        self.finds_others() || self.finds_others()
     }
 
-    fn finds_others(&self, recorder: &Path) -> bool {
+    fn finds_others(&self) -> bool {
         let mut wanted = SESSION_VARIABLE.as_bytes().to_vec();
         wanted.push(b'=');
         wanted.extend_from_slice(self.folder.as_os_str().as_bytes());
@@ -130,7 +130,7 @@ impl Session {
             environment
                 .split(|byte| *byte == 0)
                 .any(|one| one == wanted)
-                && has_loaded(&folder, recorder)
+                && has_loaded(&folder)
                 && self.lets_in(&folder)
         })
     }
@@ -146,7 +146,7 @@ impl Session {
 
     /// Whether a process has become a program that is not part of the recording, and will not be: its environment does not
     /// name the folder, and the recorder is not loaded. None: the program is not complete yet.
-    pub fn is_left_by(&self, pid: Pid, recorder: &Path) -> Option<bool> {
+    pub fn is_left_by(&self, pid: Pid) -> Option<bool> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         let read = |name: &str| fs::read(folder.join(name)).unwrap_or_default();
         let environment = read("environ");
@@ -154,12 +154,13 @@ impl Session {
         if read("cmdline").is_empty() || read("maps").is_empty() {
             return None;
         }
-        Some(!contains(&environment, path) && !has_loaded(&folder, recorder))
+        Some(!contains(&environment, path) && !has_loaded(&folder))
     }
 }
 
-fn has_loaded(process: &Path, recorder: &Path) -> bool {
-    let name = recorder.file_name().unwrap_or_default().as_bytes();
+/// By its name, which a recorder that is a file in memory has too.
+fn has_loaded(process: &Path) -> bool {
+    let name = crate::layout::RECORDER_NAME.as_bytes();
     fs::read(process.join("maps")).is_ok_and(|maps| contains(&maps, name))
 }
 
@@ -249,7 +250,7 @@ mod tests {
         assert!(session.new_files().unwrap().is_empty());
         fs::write(folder.path().join("7.0"), b"").unwrap();
         assert_eq!(names(session.new_files().unwrap()), ["7.0"]);
-        assert!(!session.has_others(Path::new("/x/libloam-record.so")));
+        assert!(!session.has_others());
     }
 
     #[test]
