@@ -387,17 +387,7 @@ LOAM_EXPORT size_t loam_compact(loam_heap* heap, size_t* released) LOAM_NOEXCEPT
 LOAM_EXPORT loam_status loam_trim(loam_heap* heap) LOAM_NOEXCEPT {
   os::ErrnoGuard guard;
   if (heap == nullptr) {
-    heap_registry.for_each([](PrivateHeap* each) {
-      // The program serialises the calls of such a heap, and does not expect this one.
-      if ((each->flags() & LOAM_HEAP_UNSYNCHRONIZED) != 0) return;
-      // A heap that a thread has locked is left alone too: that thread may wait for the registry's
-      // lock, which is held here.
-      if (each->try_lock() != LOAM_OK) return;
-      size_t largest;
-      static_cast<void>(each->compact(&largest));
-      static_cast<void>(each->unlock());
-    });
-    static_cast<void>(heap::compact());
+    heap::trim_all();
     return LOAM_OK;
   }
   if (!is_default(heap) && !is_private(heap)) return refuse(LOAM_INVALID_HEAP);

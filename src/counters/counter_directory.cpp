@@ -424,6 +424,7 @@ constexpr CounterFields::Directory CounterFields::make() {
   h.version = 1;
   h.self = &loam_counters;
   h.recording_version = kRecordingVersion;
+  h.trim_version = kTrimVersion;
   h.recording = &recording_request;
   h.detours = &taken_detours;
   h.detour = kRecorded;

@@ -40,8 +40,8 @@ struct CounterHeader {
   const void* recording;  ///< RecordingRequest (cache/recording_request.h)
   const void* detours;    ///< the word of which a reader stores one byte, the bit's
   uint32_t detour;        ///< this one, when it has asked
-  uint32_t reserved;
-  uint64_t reserved_too[3];
+  uint32_t trim_version;  ///< kTrimVersion, or 0: the process can not be asked for a trim
+  uint64_t reserved[3];
 };
 static_assert(sizeof(CounterHeader) == 128);
 

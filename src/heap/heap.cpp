@@ -646,6 +646,20 @@ CompactResult compact() {
   return result;
 }
 
+void trim_all() {
+  heap_registry.for_each([](PrivateHeap* each) {
+    // The program serialises the calls of such a heap, and does not expect this one.
+    if ((each->flags() & LOAM_HEAP_UNSYNCHRONIZED) != 0) return;
+    // A heap that a thread has locked is left alone too: that thread may wait for the registry's
+    // lock, which is held here.
+    if (each->try_lock() != LOAM_OK) return;
+    size_t largest;
+    static_cast<void>(each->compact(&largest));
+    static_cast<void>(each->unlock());
+  });
+  static_cast<void>(compact());
+}
+
 CompactResult purge_free_pages() {
   CompactResult result{};
   result.largest_free_bytes = page_heap.stats().longest_backed_run_bytes;

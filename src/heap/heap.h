@@ -65,6 +65,8 @@ struct CompactResult {
 /// Flushes the calling thread's cache, drains queues, returns empty spans, purges free runs and
 /// free pages inside live spans. May take milliseconds.
 CompactResult compact();
+/// The same for all private heaps too, but for those that no other thread may use now.
+void trim_all();
 /// The last part of compact() alone: purges all free runs of pages.
 CompactResult purge_free_pages();
 

@@ -11,6 +11,7 @@
 #include "cache/sampler.h"
 #include "hardening/hardening.h"
 #include "heap/default_heap.h"
+#include "heap/heap.h"
 #include "os/os.h"
 
 namespace loam {
@@ -70,6 +71,10 @@ bool Recording::enter() {
   const uint32_t asked = recording_request.state.load(std::memory_order_acquire);
   if (LOAM_UNLIKELY(asked == RecordingRequest::kAsked || asked == RecordingRequest::kStopAsked))
     answer(asked);
+  // acquire: nothing is read that the tool wrote before, but each request is answered once
+  if (LOAM_UNLIKELY(recording_request.trim.load(std::memory_order_acquire) ==
+                    RecordingRequest::kTrimAsked))
+    answer_trim();
   if (state_.load(std::memory_order_relaxed) == State::kOff) {
     if (is_on_slow_path()) {
       leave_slow_path();
@@ -99,6 +104,23 @@ void Recording::leave() {
     recording_request.state.compare_exchange_strong(recorded, RecordingRequest::kStopAsked);
   }
   take_slow_path();
+}
+
+// The calling thread may hold locks of the program, and malloc_trim() takes long in a large heap.
+void Recording::answer_trim() {
+  uint32_t asked = RecordingRequest::kTrimAsked;
+  if (!recording_request.trim.compare_exchange_strong(asked, RecordingRequest::kTrimming) ||
+      os::start_thread(&trim))
+    return;
+  recording_request.trim.store(RecordingRequest::kTrimRefused);
+}
+
+void Recording::trim() {
+  mark_inside();
+  heap::trim_all();
+  // The tool may have asked again.
+  uint32_t trimming = RecordingRequest::kTrimming;
+  recording_request.trim.compare_exchange_strong(trimming, RecordingRequest::kTrimIdle);
 }
 
 void Recording::answer(uint32_t asked) {
@@ -188,6 +210,9 @@ void Recording::tell_live_blocks() {
 }
 
 void Recording::reset_after_fork() {
+  // The thread that trims is not in the child.
+  if (recording_request.trim.load(std::memory_order_relaxed) != RecordingRequest::kTrimIdle)
+    recording_request.trim.store(RecordingRequest::kTrimIdle, std::memory_order_relaxed);
   if (state_.load(std::memory_order_relaxed) == State::kOff &&
       recording_request.state.load(std::memory_order_relaxed) == RecordingRequest::kIdle)
     return;

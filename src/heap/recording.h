@@ -1,4 +1,5 @@
-// Recording a process that runs already (`loam record --pid`), decision 87.
+// Recording a process that runs already (`loam record --pid`), decision 87; and a trim that the
+// tool asks for in the same way (`loam trim`), which a thread of the heap makes.
 //
 //   off -> settling -> closed -> on -> closed -> off
 //
@@ -66,6 +67,8 @@ class Recording {
 
  private:
   enum class State : uint8_t { kOff, kSettling, kClosed, kOn };
+  static void answer_trim();
+  static void trim();
   void answer(uint32_t asked);
   static void begin();
   static void end();

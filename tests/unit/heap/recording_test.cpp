@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -93,6 +94,33 @@ class RecordingTest : public testing::Test {
  protected:
   static void SetUpTestSuite() { test::start_once(); }
 };
+
+// What a trim gives back when a peak is over. `asks`: another one was asked for before.
+size_t left_to_trim(bool asks) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 3000; ++i) {
+    blocks.push_back(heap::allocate(12000));
+    memset(blocks.back(), 1, 12000);
+  }
+  // The heap keeps a part of what falls: for a second, or a sixteenth of the use.
+  for (size_t i = 0; i < blocks.size(); ++i)
+    if (i % 2 != 0) heap::free(blocks[i]);
+  if (asks) {
+    recording_request.trim = Request::kTrimAsked;
+    reinterpret_cast<std::atomic<uint8_t>*>(&taken_detours)[1].store(kRecorded >> 8);
+    while (recording_request.trim != Request::kTrimIdle) heap::free(heap::allocate(100));
+  }
+  const size_t left = heap::compact().released_bytes;
+  for (size_t i = 0; i < blocks.size(); i += 2) heap::free(blocks[i]);
+  static_cast<void>(heap::compact());
+  return left;
+}
+
+TEST_F(RecordingTest, ATrimIsMadeByAThreadOfTheHeapWhileTheProgramCalls) {
+  const size_t without = left_to_trim(false);
+  EXPECT_GT(without, size_t{256} << 10);
+  EXPECT_LT(left_to_trim(true), without / 4);
+}
 
 TEST_F(RecordingTest, WhatLivesIsToldFirstAndThenEachCall) {
   std::vector<void*> blocks;
