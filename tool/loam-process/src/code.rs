@@ -14,7 +14,7 @@ use loam_format::trace::Module;
 use object::{Object, ObjectSection, ObjectSegment, ReadCache};
 
 use crate::mappings::Mapping;
-use crate::process::Pid;
+use crate::process::{face, Pid};
 use crate::untrusted::{self, checksum};
 
 /// A section: its address in the file's numbering, and its bytes.
@@ -126,7 +126,7 @@ impl Checksum {
 /// Where a file is for us that a process has mapped: first as the process sees it, because the process may be in a
 /// container of its own.
 fn as_seen_by(pid: Pid, name: &str) -> [PathBuf; 2] {
-    let mut inside = PathBuf::from(format!("/proc/{pid}/root"));
+    let mut inside = PathBuf::from(format!("/proc/{}/root", face(pid)));
     inside.push(name.trim_start_matches('/'));
     [inside, PathBuf::from(name)]
 }

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::mappings::Mapping;
-use crate::process::Pid;
+use crate::process::{face, Pid};
 use crate::untrusted;
 
 /// `struct malloc_state`, by offset in bytes.
@@ -210,6 +210,7 @@ pub fn version_of(pid: Pid, mapping: &Mapping) -> Option<Version> {
         .name
         .strip_suffix(" (deleted)")
         .unwrap_or(&mapping.name);
+    let pid = face(pid);
     let exact = format!(
         "/proc/{pid}/map_files/{:x}-{:x}",
         mapping.start, mapping.end

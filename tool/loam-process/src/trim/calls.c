@@ -23,13 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kBlocks = 2000, kWaitMs = 15 };
+#include "blocks.h"
 
-static void fail(const char* what) {
-  printf("broken: %s: %s\n", what, strerror(errno));
-  fflush(stdout);
-  _exit(3);
-}
+enum { kWaitMs = 15 };
 
 static double now(void) {
   struct timespec time;
@@ -202,29 +198,6 @@ static const struct {
     {none_make, ring_call},   {semaphore_make, semaphore_call}, {none_make, signal_call},
 };
 
-static unsigned char* blocks[kBlocks];
-static unsigned seed = 1;
-
-static void check(int at) {
-  for (size_t byte = 0; byte < 10000; byte++) {
-    if (blocks[at][byte] != (unsigned char)at) fail("a byte of a block");
-  }
-}
-
-// A fortieth lives on. Each turn fills the heap's first part anew, so that each trim has work.
-static void churn(int count) {
-  for (int at = 0; at < count; at++) {
-    if (blocks[at] == NULL) blocks[at] = malloc(10000);
-    memset(blocks[at], at, 10000);
-  }
-  for (int at = 0; at < count; at++) {
-    check(at);
-    if (at % 40 == 0) continue;
-    free(blocks[at]);
-    blocks[at] = NULL;
-  }
-}
-
 int main(int count, char** words) {
   int number = count > 1 ? atoi(words[1]) : 0;
   calls[number].make();
@@ -239,9 +212,9 @@ int main(int count, char** words) {
   while (poll(&input, 1, 0) == 0) {
     begin();
     calls[number].call();
-    churn(100 + rand_r(&seed) % 100);
+    churn(100 + rand() % 100);
   }
-  for (int at = 0; at < kBlocks; at += 40) check(at);
+  check_all();
   if (other > 0) kill(other, SIGKILL);
   if (calls[number].call == semaphore_call) semctl(place, 0, IPC_RMID);
   puts("whole");

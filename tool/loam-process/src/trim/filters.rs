@@ -9,10 +9,9 @@ use super::system::{self, Instruction};
 use super::TrimError;
 use crate::process::Pid;
 
-/// The calls of a trim.
-const CALLS: [i64; 5] = [
+/// The calls of a trim. Without `process_madvise` each range has a call of its own.
+const CALLS: [i64; 4] = [
     libc::SYS_madvise,
-    libc::SYS_process_madvise,
     libc::SYS_futex,
     libc::SYS_getpid,
     libc::SYS_rt_sigreturn,
@@ -20,24 +19,28 @@ const CALLS: [i64; 5] = [
 /// `SECCOMP_RET_ALLOW`, `_LOG`.
 const ALLOWED: [u32; 2] = [0x7fff_0000, 0x7ffc_0000];
 
-/// Fails if a filter of a stopped thread may be against it.
-pub fn require(thread: Pid, pid: Pid, trusts: bool) -> Result<(), TrimError> {
-    if !has_filters(thread) || trusts {
-        return Ok(());
+/// Fails if a filter of a stopped thread may be against it. Whether `process_madvise` is allowed as well.
+pub fn require(thread: Pid, pid: Pid, trusts: bool) -> Result<bool, TrimError> {
+    if !has_filters(thread) {
+        return Ok(true);
     }
+    let mut takes_ranges = true;
     let mut place = 0;
     loop {
         let filter = match system::filter(thread, place) {
             Ok(Some(filter)) => filter,
-            Ok(None) if place > 0 => return Ok(()),
+            Ok(None) if place > 0 => return Ok(takes_ranges),
+            _ if trusts => return Ok(false),
             _ => return Err(TrimError::Filters(pid)),
         };
-        for call in CALLS {
+        let allows = |call: i64| {
             let answer = run(&filter, call as u32).unwrap_or(0) & 0xffff_0000;
-            if !ALLOWED.contains(&answer) {
-                return Err(TrimError::Forbidden(name(call)));
-            }
+            ALLOWED.contains(&answer)
+        };
+        if let Some(call) = CALLS.into_iter().find(|call| !allows(*call)) {
+            return Err(TrimError::Forbidden(name(call)));
         }
+        takes_ranges &= allows(libc::SYS_process_madvise);
         place += 1;
     }
 }
@@ -45,7 +48,6 @@ pub fn require(thread: Pid, pid: Pid, trusts: bool) -> Result<(), TrimError> {
 fn name(call: i64) -> &'static str {
     match call {
         libc::SYS_madvise => "madvise",
-        libc::SYS_process_madvise => "process_madvise",
         libc::SYS_futex => "futex",
         libc::SYS_getpid => "getpid",
         _ => "rt_sigreturn",

@@ -105,6 +105,23 @@ pub fn to_be_restarted(registers: &Registers) -> Registers {
     }
 }
 
+/// The call by which a thread waits on, if a stop may have ended its wait early: `io_uring_enter` that has submitted something
+/// says how much, whether it has waited or not. What it waited for stays in its ring, so a second wait never lasts too long.
+pub fn waits_on(registers: &Registers) -> Option<(u64, [u64; 6])> {
+    const GET_EVENTS: u64 = 1;
+    let Registers {
+        rdi, rsi, rdx, r10, ..
+    } = *registers;
+    let has_submitted = registers.orig_rax as i64 == libc::SYS_io_uring_enter
+        && registers.rax as i64 > 0
+        && rsi > 0;
+    let has_waited = has_submitted && rdx as u32 > 0 && r10 & GET_EVENTS != 0;
+    has_waited.then_some((
+        registers.orig_rax,
+        [rdi, 0, rdx, r10, registers.r8, registers.r9],
+    ))
+}
+
 /// A frame whose first word is the address of the restorer.
 pub fn frame(restorer: u64, registers: &Registers, mask: u64, vectors: u64) -> Vec<u8> {
     let mut words = vec![restorer, FLAGS, 0, 0, u64::from(NO_STACK), 0];

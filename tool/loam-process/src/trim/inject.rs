@@ -27,8 +27,9 @@ use super::system::{self, Registers};
 use super::{Step, TrimError, Watch};
 use crate::process::Pid;
 
-/// `PIDFD_SELF_THREAD_GROUP`: the calling process, without a descriptor.
-pub const SELF: libc::c_int = -10_001;
+/// `PIDFD_SELF_THREAD`: the calling thread, without a descriptor. The process has no memory by its own number when its first
+/// thread has ended.
+pub const SELF: libc::c_int = -10_000;
 /// How many ranges one call takes. Chosen: the ranges take 2 KiB of the thread's stack.
 pub const MOST_RANGES: usize = 128;
 /// What the x86-64 calling convention keeps below the stack pointer.
@@ -365,6 +366,13 @@ impl<'a> Errand<'a> {
         let thread = self.held.thread;
         system::set_mask(thread, self.mask)?;
         self.watch.at(Step::Unmasked);
+        if let Some(waits) = home::waits_on(&self.held.registers) {
+            // The thread waits on, and gets home by its stack with the answer that it would have had.
+            let call = self.call(waits.0, waits.1, self.home);
+            system::set_registers(thread, &call)?;
+            self.watch.at(Step::Restored);
+            return Ok(());
+        }
         system::set_registers(thread, &self.held.registers)?;
         self.watch.at(Step::Restored);
         self.memory.write_all_at(&self.before, self.lowest)?;

@@ -11,7 +11,10 @@
 
 mod filters;
 mod home;
+#[cfg(test)]
+mod hostile;
 mod inject;
+pub mod keep;
 mod outside;
 mod pace;
 mod plan;
@@ -24,6 +27,7 @@ mod system;
 mod tests;
 mod verify;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -34,7 +38,7 @@ use thiserror::Error;
 use crate::glibc::layout::{Layout, Version};
 use crate::glibc::{self, GlibcError};
 use crate::mappings::{self, Mapping};
-use crate::process::{permission_remedy, Pid, ProcessError, ProcessKey, Stat};
+use crate::process::{face, permission_remedy, Pid, ProcessError, ProcessKey, Stat};
 use loam_format::memory::ReadError;
 use outside::Frames;
 use pace::Pace;
@@ -85,7 +89,7 @@ pub enum TrimError {
     #[error("its seccomp filter does not allow {0}, or looks at the call's arguments")]
     Forbidden(&'static str),
     /// It ended.
-    #[error("the process ended meanwhile")]
+    #[error("the process ended meanwhile, or became another program")]
     Ended,
     /// No moment was found.
     #[error("no safe moment was found in {0} stops: {1}")]
@@ -201,6 +205,15 @@ const MOST_FUTILE: u32 = 200;
 /// How often the heap is walked again because the program changed much of it meanwhile.
 const ROUNDS: usize = 3;
 
+/// The layout of a version that is proven safe.
+fn studied(version: Version) -> Result<Layout, TrimError> {
+    let layout = Layout::of(version).ok_or(GlibcError::Version(version))?;
+    match version > NEWEST {
+        true => Err(TrimError::Version(version)),
+        false => Ok(layout),
+    }
+}
+
 /// A process that can be trimmed.
 struct Patient {
     pid: Pid,
@@ -216,14 +229,11 @@ impl Patient {
         let key = Stat::read(pid)?.key(pid);
         let mappings = mappings::read_names(pid)?;
         let version = glibc::version(pid, &mappings).ok_or(GlibcError::Absent)?;
-        let layout = Layout::of(version).ok_or(GlibcError::Version(version))?;
-        if version > NEWEST {
-            return Err(TrimError::Version(version));
-        }
+        let layout = studied(version)?;
         let memory = OpenOptions::new()
             .read(true)
             .write(writes)
-            .open(format!("/proc/{pid}/mem"))
+            .open(format!("/proc/{}/mem", face(pid)))
             .map_err(|error| ProcessError::of_io(pid, "the memory", &error))?;
         let program = Program::read(pid, &mappings, layout.version, &Bytes(&memory))?;
         Ok(Patient {
@@ -292,48 +302,63 @@ fn watched(
     conditions: Conditions,
     watch: &Watch,
 ) -> Result<Outcome, TrimError> {
-    let begun = Instant::now();
-    let patient = Patient::open(pid, true)?;
-    require_untraced(pid)?;
-    let mut frames = Frames::of(pid, &patient.mappings, patient.program.malloc.clone());
-    let mut outcome = Outcome {
-        resident: (resident(pid), 0),
-        ..Outcome::default()
-    };
-    let setting = Setting {
-        pid,
-        memory: &patient.memory,
-        program: &patient.program,
-        at_once: system::takes_ranges_of_itself(),
-        most: options.max_stop,
-        conditions,
-        watch,
-        trusts_filters: options.trusts_filters,
-    };
-    let mut pace = Pace::default();
-    for _ in 0..ROUNDS {
-        let pieces = patient.look(&mut outcome)?;
-        outcome.changed = 0;
-        let mut by_arena: Vec<(u64, Vec<Piece>)> = Vec::new();
-        for piece in pieces {
-            match by_arena.last_mut() {
-                Some((arena, pieces)) if *arena == piece.hole.arena => pieces.push(piece),
-                _ => by_arena.push((piece.hole.arena, vec![piece])),
+    Patient::open(pid, true)?.trim(options, conditions, watch)
+}
+
+impl Patient {
+    fn trim(
+        &self,
+        options: &Options,
+        conditions: Conditions,
+        watch: &Watch,
+    ) -> Result<Outcome, TrimError> {
+        let begun = Instant::now();
+        let pid = self.pid;
+        require_untraced(pid)?;
+        let mut outcome = Outcome {
+            resident: (resident(pid), 0),
+            ..Outcome::default()
+        };
+        let setting = Setting {
+            pid,
+            memory: &self.memory,
+            program: &self.program,
+            at_once: system::takes_ranges_of_itself(),
+            most: options.max_stop,
+            conditions,
+            watch,
+            trusts_filters: options.trusts_filters,
+        };
+        let mut frames = Frames::of(pid, &self.mappings, self.program.malloc.clone());
+        let mut pace = Pace::default();
+        for _ in 0..ROUNDS {
+            let pieces = self.look(&mut outcome)?;
+            outcome.changed = 0;
+            self.drop_all(&setting, &mut frames, &pieces, &mut pace, &mut outcome)?;
+            if outcome.changed * 20 < outcome.could {
+                break;
             }
         }
-        for (_, pieces) in &by_arena {
-            let done = arena(&setting, &mut frames, pieces, &mut pace, &mut outcome);
-            if let Err(error) = done {
-                return Err(of_stop(pid, error));
-            }
-        }
-        if outcome.changed * 20 < outcome.could {
-            break;
-        }
+        outcome.resident.1 = resident(pid);
+        outcome.took = begun.elapsed();
+        Ok(outcome)
     }
-    outcome.resident.1 = resident(pid);
-    outcome.took = begun.elapsed();
-    Ok(outcome)
+
+    /// Drops pieces, which are in the order of their arenas.
+    fn drop_all(
+        &self,
+        setting: &Setting,
+        frames: &mut Frames,
+        pieces: &[Piece],
+        pace: &mut Pace,
+        outcome: &mut Outcome,
+    ) -> Result<(), TrimError> {
+        for pieces in pieces.chunk_by(|a, b| a.hole.arena == b.hole.arena) {
+            arena(setting, frames, pieces, pace, outcome)
+                .map_err(|error| of_stop(self.key, error))?;
+        }
+        Ok(())
+    }
 }
 
 /// Drops the pieces of an arena, stop by stop.
@@ -417,17 +442,22 @@ fn threads_of(pid: Pid) -> Result<Vec<Pid>, TrimError> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     found.sort_unstable();
-    found.truncate(MOST);
-    found.sort_by_key(|thread| {
-        let sleeps = Stat::read(*thread).is_ok_and(|stat| matches!(stat.state, 'S' | 'T'));
-        (sleeps, std::cmp::Reverse(*thread))
+    // A thread that has ended stays in the list if it is the first one.
+    let states = found.into_iter().filter_map(|thread| {
+        let stat = Stat::read(thread).ok().filter(|stat| !stat.is_dead())?;
+        Some((matches!(stat.state, 'S' | 'T'), Reverse(thread)))
     });
-    Ok(found)
+    let mut states: Vec<(bool, Reverse<Pid>)> = states.take(MOST).collect();
+    states.sort_unstable();
+    Ok(states
+        .into_iter()
+        .map(|(_, Reverse(thread))| thread)
+        .collect())
 }
 
 /// Resident bytes of a process.
 fn resident(pid: Pid) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let text = fs::read_to_string(format!("/proc/{}/statm", face(pid))).unwrap_or_default();
     let pages = text
         .split_whitespace()
         .nth(1)
@@ -458,8 +488,13 @@ fn is_ours(thread: Pid, error: &io::Error) -> bool {
     let me = std::process::id();
     error.raw_os_error() == Some(nix::libc::EPERM)
         && match tracer(thread) {
-            // A thread's number: it may have ended since.
-            Some(by) => std::path::Path::new(&format!("/proc/{me}/task/{by}")).exists(),
+            // A thread's number. One of a thread that has ended meanwhile is soon gone.
+            Some(by) => {
+                std::path::Path::new(&format!("/proc/{me}/task/{by}")).exists() || {
+                    std::thread::sleep(Duration::from_millis(5));
+                    tracer(thread) != Some(by)
+                }
+            }
             None => Stat::read(thread).is_ok_and(|stat| !stat.is_dead()) && may_trace(thread),
         }
 }
@@ -470,12 +505,24 @@ fn may_trace(thread: Pid) -> bool {
 }
 
 /// What an error of a stop means.
-fn of_stop(pid: Pid, error: TrimError) -> TrimError {
+fn of_stop(key: ProcessKey, error: TrimError) -> TrimError {
+    let pid = key.pid;
+    let is_there = Stat::read(pid).is_ok_and(|stat| stat.key(pid) == key && !stat.is_dead());
+    if !is_there {
+        return TrimError::Ended;
+    }
+    // A program that becomes another one loses its memory and all threads but one.
     let TrimError::Io(system) = &error else {
-        return error;
+        return match error {
+            TrimError::Read(_) => TrimError::Ended,
+            error => error,
+        };
     };
+    if system.kind() == io::ErrorKind::UnexpectedEof {
+        return TrimError::Ended;
+    }
     match system.raw_os_error() {
-        Some(nix::libc::ESRCH) => TrimError::Ended,
+        Some(nix::libc::ESRCH | nix::libc::ECHILD | nix::libc::EIO) => TrimError::Ended,
         Some(nix::libc::EPERM | nix::libc::EACCES) => match require_untraced(pid) {
             Err(traced) => traced,
             Ok(()) => TrimError::Stopping(permission_remedy(pid)),
@@ -486,6 +533,7 @@ fn of_stop(pid: Pid, error: TrimError) -> TrimError {
 
 /// Stretches of the heap whose pages are locked in memory. Only a process that locks some is asked for them.
 fn locked(pid: Pid, mappings: &[Mapping]) -> Vec<(u64, u64)> {
+    let pid = face(pid);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     let locks = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use super::verify::{Hole, KEPT};
 use crate::glibc::{Blocks, Residency};
-use crate::process::Pid;
+use crate::process::{face, Pid};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -92,7 +92,7 @@ pub struct Pages(File);
 impl Pages {
     /// Opens them.
     pub fn open(pid: Pid) -> std::io::Result<Pages> {
-        File::open(format!("/proc/{pid}/pagemap")).map(Pages)
+        File::open(format!("/proc/{}/pagemap", face(pid))).map(Pages)
     }
 
     /// The pieces of a chunk that would be dropped.

@@ -12,7 +12,7 @@ use super::inject::{Gadgets, CALL, RESTORER};
 use super::TrimError;
 use crate::glibc::layout::{is_libc, Version};
 use crate::mappings::Mapping;
-use crate::process::Pid;
+use crate::process::{face, Pid};
 
 /// Functions of the file `malloc.c`, whose code is one stretch.
 const MALLOC: [&str; 15] = [
@@ -126,6 +126,7 @@ impl Symbols {
             .strip_suffix(" (deleted)")
             .unwrap_or(&mapping.name);
         let (start, end) = (mapping.start, mapping.end);
+        let pid = face(pid);
         let exact = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
         let file = File::open(exact).or_else(|_| File::open(format!("/proc/{pid}/root{path}")));
         let cache = ReadCache::new(file.ok()?);

@@ -15,7 +15,7 @@ use super::program::{Bytes, Program};
 use super::system;
 use super::verify::{self, Conditions, Hole, Verdict};
 use super::{Step, TrimError, Watch};
-use crate::process::Pid;
+use crate::process::{Pid, Stat};
 use loam_format::memory::{Memory, ReadError};
 
 /// How long a thread may take to stop, while nothing stands yet. A thread in an uninterruptible wait never does. Chosen: on
@@ -82,6 +82,9 @@ pub fn hold(thread: Pid) -> Result<Result<Held, Futile>, TrimError> {
         Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {
             return Ok(Err(Futile::Gone))
         }
+        Err(_) if Stat::read(thread).map_or(true, |stat| stat.is_dead()) => {
+            return Ok(Err(Futile::Gone))
+        }
         // The thread that traced it for the last stop has ended, and the kernel has not let go yet.
         Err(error) if super::is_ours(thread, &error) => return Ok(Err(Futile::Unfit)),
         seized => seized?,
@@ -134,6 +137,9 @@ pub fn one(
     if let Ok(Ok(slice)) = &done {
         debug_assert!(slice.taken <= pieces.len());
     }
+    if matches!(done, Ok(Err(_))) && home::waits_on(&held.registers).is_some() {
+        wait_on(setting, frames, &held)?;
+    }
     if let Err(error) = done {
         // Its stack brings the thread home. A thread that was not sent out stands where it stood.
         return Err(error);
@@ -148,6 +154,15 @@ pub fn one(
             ..slice
         })
     })
+}
+
+/// Lets a thread wait on that was not used for anything.
+fn wait_on(setting: &Setting, frames: &Frames, held: &Held) -> Result<(), TrimError> {
+    let Some((low, _)) = frames.stack(held, setting.memory) else {
+        return Ok(());
+    };
+    let gadgets = setting.program.gadgets;
+    Errand::begin(held, setting.memory, gadgets, low, 0, setting.watch)?.go_home()
 }
 
 /// The same with a stopped thread, which stays stopped.
@@ -180,7 +195,8 @@ pub fn in_stop(
     if conditions.outside && !frames.is_outside(held, end, memory) {
         return Ok(Err(Futile::Inside));
     }
-    super::filters::require(held.thread, setting.pid, setting.trusts_filters)?;
+    let takes_ranges = super::filters::require(held.thread, setting.pid, setting.trusts_filters)?;
+    let at_once = setting.at_once && takes_ranges;
     let lock = first.hole.arena;
     let is_locked = bytes.bytes(lock, 4)? != [0; 4];
     if conditions.lock && is_locked {
@@ -215,7 +231,7 @@ pub fn in_stop(
         let before = clock.now();
         let mut next = Batch::default();
         // The next chunks are checked while the thread is inside of the kernel.
-        let accepted = errand.give_back(&batch.ranges, setting.at_once, || {
+        let accepted = errand.give_back(&batch.ranges, at_once, || {
             next = fill(&mut slice, pace);
         });
         let accepted = match accepted {
@@ -363,7 +379,7 @@ impl Batch {
 
 /// Whether the process has one thread.
 fn is_alone(pid: Pid) -> bool {
-    crate::process::Stat::read(pid).is_ok_and(|stat| stat.threads == 1)
+    Stat::read(pid).is_ok_and(|stat| stat.threads == 1)
 }
 
 /// Whether the thread is in a sequence that the kernel begins again after an interruption. Where the kernel does not

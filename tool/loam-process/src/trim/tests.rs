@@ -10,7 +10,7 @@ use super::verify::{check, Hole, Verdict};
 use super::*;
 use loam_format::memory::Memory;
 
-const OPTIONS: Options = Options {
+pub const OPTIONS: Options = Options {
     max_stop: Duration::from_millis(2),
     trusts_filters: false,
 };
