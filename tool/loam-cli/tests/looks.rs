@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{kill_process, Pid, Signal};
 
-use crate::common::{compile, library, loam, root, signal, skip, until, Ran, Talker};
+use crate::common::{compile, library, loam, root, signal, skip, Limited, Ran, Talker};
 
 /// The verbs that read memory.
 const VERBS: [&str; 5] = ["doctor", "pins", "map", "stats", "check"];
@@ -85,52 +85,11 @@ fn a_look_leaves_pages_shared() {
     }
 }
 
-/// A control group of this test's own, which goes when the test ends.
-struct Limited(PathBuf);
-
-impl Limited {
-    fn new() -> Option<Limited> {
-        let name = format!("loam-looks-{}", std::process::id());
-        ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"]
-            .iter()
-            .map(|parent| Path::new(parent).join(&name))
-            .find_map(|path| {
-                fs::create_dir(&path).ok()?;
-                let group = Limited(path);
-                let has_limits = group.limit_file().is_some();
-                has_limits.then_some(group)
-            })
-    }
-
-    fn limit_file(&self) -> Option<PathBuf> {
-        let files = ["memory.limit_in_bytes", "memory.max"].map(|name| self.0.join(name));
-        files.into_iter().find(|file| file.exists())
-    }
-
-    fn used(&self) -> u64 {
-        let files = ["memory.usage_in_bytes", "memory.current"].map(|name| self.0.join(name));
-        let used = files.iter().find_map(|file| fs::read_to_string(file).ok());
-        used.unwrap().trim().parse().unwrap()
-    }
-
-    fn limit(&self, bytes: u64) {
-        fs::write(self.limit_file().unwrap(), bytes.to_string()).unwrap();
-    }
-}
-
-impl Drop for Limited {
-    fn drop(&mut self) {
-        until("the control group empties", || {
-            fs::remove_dir(&self.0).is_ok() || !self.0.exists()
-        });
-    }
-}
-
 #[test]
 fn a_look_at_a_group_with_a_limit_ends_none_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let program = program(folder.path(), "forked");
-    let Some(limited) = Limited::new() else {
+    let Some(limited) = Limited::new("loam-looks") else {
         return skip("looks: no control group with a limit of memory can be made here");
     };
     let inside = format!(

@@ -38,3 +38,5 @@ mod top_verb;
 mod trace_export;
 mod trace_import;
 mod trace_verb;
+#[cfg(target_arch = "x86_64")]
+mod trim_verb;

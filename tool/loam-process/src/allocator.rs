@@ -35,7 +35,7 @@ const C_LIBRARY: &str = "'s malloc";
 /// Beginnings of file names, most telling first: a library that replaces malloc counts before the C library, which
 /// every program has.
 const LIBRARIES: [(&str, &str); 12] = [
-    ("libloam", "Loam"),
+    ("libloam", LOAM),
     ("libjemalloc", "jemalloc"),
     ("libmimalloc", "mimalloc"),
     ("libtcmalloc", "tcmalloc"),
@@ -49,6 +49,8 @@ const LIBRARIES: [(&str, &str); 12] = [
     // As Debian installs it. It stands after glibc's, whose name begins in the same way.
     ("libc.so", "musl's malloc"),
 ];
+/// This project's heap.
+pub const LOAM: &str = "Loam";
 /// The C library of most systems.
 pub const GLIBC: &str = "glibc's malloc";
 

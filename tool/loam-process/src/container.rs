@@ -137,6 +137,83 @@ impl Limits {
     }
 }
 
+/// A control group that the user named: by its path in the file system, or as `/proc/PID/cgroup` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The controller of version 1, if the path names it.
+    controller: Option<String>,
+    /// `/a/b`.
+    path: String,
+}
+
+const MOUNTED: &str = "/sys/fs/cgroup";
+
+impl std::str::FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Group, String> {
+        let shown = || loam_format::plain::line(text).into_owned();
+        let parts: Vec<&str> = text
+            .strip_prefix(MOUNTED)
+            .unwrap_or(text)
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .collect();
+        if parts.contains(&"..") {
+            return Err(format!("`{}` leads out of a group", shown()));
+        }
+        let root = Path::new(MOUNTED);
+        let is_first = root.join("memory").is_dir();
+        let (controller, rest) = match parts.split_first() {
+            Some((first, rest)) if is_first && text.starts_with(MOUNTED) => {
+                (Some((*first).to_owned()), rest)
+            }
+            _ => (None, parts.as_slice()),
+        };
+        let path = rest
+            .iter()
+            .map(|part| format!("/{part}"))
+            .collect::<String>();
+        let places = ["", "memory", "unified", "systemd"];
+        let mut places = match &controller {
+            Some(controller) => vec![controller.as_str()],
+            None => places.to_vec(),
+        }
+        .into_iter();
+        if !places.any(|place| root.join(place).join(path.trim_start_matches('/')).is_dir()) {
+            return Err(format!(
+                "there is no control group `{}`; write its folder below {MOUNTED}, or what /proc/PID/cgroup shows",
+                shown()
+            ));
+        }
+        Ok(Group { controller, path })
+    }
+}
+
+impl Group {
+    /// Whether a process is in it, or in a group inside of it.
+    pub fn holds(&self, pid: Pid) -> bool {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        self.is_in(&groups)
+    }
+
+    fn is_in(&self, groups: &str) -> bool {
+        groups.lines().any(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+                return false;
+            };
+            let is_its = self.controller.as_ref().is_none_or(|wanted| {
+                controllers
+                    .split(',')
+                    .any(|one| one.trim_start_matches("name=") == wanted)
+            });
+            let inner = path.strip_prefix(&self.path);
+            is_its && inner.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+}
+
 /// The group and the groups around it. In a container with a name space of its own the path may lead out of the
 /// mounted part; then the mounted root is the group.
 fn lineage(root: &Path, path: &str) -> Vec<PathBuf> {
@@ -234,6 +311,31 @@ mod tests {
         let found = limits(&root, "4:cpu,cpuacct:/g\n3:memory:/g\nnonsense\n");
         assert_eq!((found.quota, found.memory), (Some(0.5), None));
         assert_eq!(found.usable_cores(), 1);
+    }
+
+    #[test]
+    fn a_group_holds_the_processes_of_its_inner_groups() {
+        let group = |controller: Option<&str>, path: &str| Group {
+            controller: controller.map(str::to_owned),
+            path: path.to_owned(),
+        };
+        let groups = "4:memory:/a/b\n1:name=systemd:/s\n0::/u/v\n";
+        for (controller, path, is_in) in [
+            (None, "/a", true),
+            (None, "/a/b", true),
+            (None, "/a/b/c", false),
+            (None, "/a/bc", false),
+            (None, "", true),
+            (Some("memory"), "/a", true),
+            (Some("memory"), "/u", false),
+            (None, "/u/v", true),
+            (Some("systemd"), "/s", true),
+        ] {
+            assert_eq!(group(controller, path).is_in(groups), is_in, "{path}");
+        }
+        assert!("/no/such/group".parse::<Group>().is_err());
+        assert!("/a/../b".parse::<Group>().is_err());
+        assert!("/".parse::<Group>().is_ok() || !Path::new(MOUNTED).is_dir());
     }
 
     #[test]

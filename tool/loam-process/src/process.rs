@@ -315,7 +315,7 @@ fn require_own_proc(pid: Pid) -> Result<(), ProcessError> {
 }
 
 /// Whether the process has memory of its own. The kernel's threads and ending processes have none.
-fn has_memory(pid: Pid) -> bool {
+pub fn has_memory(pid: Pid) -> bool {
     read_short(&format!("/proc/{pid}/statm"))
         .is_ok_and(|text| text.first().is_some_and(|digit| *digit != b'0'))
 }

@@ -106,6 +106,14 @@ fn examine(identity: &Identity) -> Result<Examined> {
     })
 }
 
+/// Bytes that a trim would give back, by one look.
+pub(crate) fn trimmable(identity: &Identity) -> Result<u64> {
+    match examine(identity)?.evidence.heap {
+        Ok(heap) => Ok(heap.trim.own()),
+        Err(reason) => Err(anyhow::anyhow!(reason)),
+    }
+}
+
 /// Apart from this thread: reading a stranger's memory may never end. The inner error is evidence; of a process that ended
 /// there is none.
 fn read_glibc(key: ProcessKey) -> Result<Result<GlibcHeap, String>> {

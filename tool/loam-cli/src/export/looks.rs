@@ -21,6 +21,14 @@ pub struct Page {
 }
 
 impl Page {
+    /// A page of this text.
+    pub fn new(openmetrics: String) -> Page {
+        Page {
+            openmetrics: Bytes::from(openmetrics),
+            classic: OnceLock::new(),
+        }
+    }
+
     /// The page in OpenMetrics.
     pub fn openmetrics(&self) -> Bytes {
         self.openmetrics.clone()
@@ -58,9 +66,17 @@ impl Looks {
             last: tokio::sync::Mutex::new(None),
         }
     }
+}
 
-    /// A present page: from a look that is being made, or from one that was just made.
-    pub async fn page(&self) -> Result<Arc<Page>, String> {
+/// What makes the pages that are served.
+pub trait Pages {
+    /// A present page, or why there is none.
+    async fn page(&self) -> Result<Arc<Page>, String>;
+}
+
+impl Pages for Looks {
+    /// From a look that is being made, or from one that was just made.
+    async fn page(&self) -> Result<Arc<Page>, String> {
         let mut last = self.last.lock().await;
         if let Some((_, page)) = last
             .as_ref()
@@ -74,10 +90,7 @@ impl Looks {
                 .lock()
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
             let text = metrics::page(sampler.tick()?, classes)?;
-            Ok(Arc::new(Page {
-                openmetrics: Bytes::from(text),
-                classic: OnceLock::new(),
-            }))
+            Ok(Arc::new(Page::new(text)))
         };
         // The look runs on another thread, because this one serves clients and handles signals.
         let page = match tokio::task::spawn_blocking(look).await {

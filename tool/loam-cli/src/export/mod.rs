@@ -6,8 +6,8 @@
 
 pub mod args;
 mod connections;
-mod listen;
-mod looks;
+pub(crate) mod listen;
+pub(crate) mod looks;
 mod metrics;
 
 use std::cell::Cell;
@@ -32,7 +32,8 @@ use crate::exit::{Coded, Exit};
 use crate::output;
 use args::ExportOptions;
 use connections::Connections;
-use looks::Looks;
+use listen::Listen;
+use looks::{Looks, Pages};
 
 /// The content type of the page in OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -45,10 +46,25 @@ const LONGEST: Duration = Duration::from_secs(25);
 
 /// Runs the verb until a signal ends it.
 pub fn run(options: &ExportOptions) -> Result<Exit> {
-    let addresses = options.listen.addresses(options.allow_remote);
+    let interest = Interest::OnLoam(options.pattern.clone());
+    let sampler = match options.classes {
+        true => Sampler::new(interest),
+        false => Sampler::brief(interest),
+    };
+    let looks = Looks::new(sampler, options.classes, looks::FRESH);
+    serve(&options.listen, options.allow_remote, looks)
+}
+
+/// Serves pages until a signal ends it.
+pub(crate) fn serve(
+    listen: &Listen,
+    allow_remote: bool,
+    pages: impl Pages + 'static,
+) -> Result<Exit> {
+    let addresses = listen.addresses(allow_remote);
     let addresses = addresses.map_err(anyhow::Error::msg)?;
     let reached = addresses.iter().find(|address| !address.ip().is_loopback());
-    if let (Some(address), false) = (reached, options.allow_remote) {
+    if let (Some(address), false) = (reached, allow_remote) {
         let message = format!(
             "{address} can be reached from other machines, and whoever connects reads names and sizes of your \
              processes; --allow-remote says that this is meant"
@@ -64,26 +80,25 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
         .build()
         .context("the server can not be set up")?;
     let local = tokio::task::LocalSet::new();
-    let exit = local.block_on(&runtime, serve(options, &addresses));
+    let exit = local.block_on(&runtime, answer_all(listen, &addresses, pages));
     // The exporter does not wait for a look that is being made.
     runtime.shutdown_background();
     exit
 }
 
-async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit> {
+async fn answer_all(
+    listen: &Listen,
+    addresses: &[SocketAddr],
+    pages: impl Pages + 'static,
+) -> Result<Exit> {
     let listener = TcpListener::bind(addresses)
         .await
-        .with_context(|| format!("{} can not be listened on", options.listen))?;
+        .with_context(|| format!("{listen} can not be listened on"))?;
     let address = listener.local_addr().context("the address is not known")?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     output::say(&format!("loam: http://{address}/metrics"));
-    let interest = Interest::OnLoam(options.pattern.clone());
-    let sampler = match options.classes {
-        true => Sampler::new(interest),
-        false => Sampler::brief(interest),
-    };
-    let looks = Rc::new(Looks::new(sampler, options.classes, looks::FRESH));
+    let looks = Rc::new(pages);
     let connections = Connections::default();
     loop {
         let stream = tokio::select! {
@@ -108,7 +123,7 @@ async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit
                 let (looks, waiting) = (Rc::clone(&looks), Rc::clone(&waiting));
                 async move {
                     waiting.set(true);
-                    let answer = answer(&request, &looks).await;
+                    let answer = answer(&request, &*looks).await;
                     waiting.set(false);
                     Ok::<_, Infallible>(answer)
                 }
@@ -128,7 +143,7 @@ async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit
     }
 }
 
-async fn answer<B>(request: &Request<B>, looks: &Looks) -> Response<Full<Bytes>> {
+async fn answer<B>(request: &Request<B>, looks: &impl Pages) -> Response<Full<Bytes>> {
     let text = |status, kind: &'static str, body: Bytes| {
         let mut response = Response::new(Full::new(body));
         *response.status_mut() = status;

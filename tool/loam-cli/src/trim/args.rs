@@ -5,8 +5,11 @@ use std::time::Duration;
 use clap::Args;
 
 use loam_process::choose::Target;
+use loam_process::container::Group;
 
-/// Give the free pages of a running program's heap back to the system, now, from outside.
+use crate::export::listen::Listen;
+
+/// Give the free pages of running programs' heaps back to the system, now, from outside.
 ///
 /// THIS CHANGES THE PROGRAM: it stops one of its threads for moments, and lets that thread make the system call
 /// `madvise` for whole pages that lie inside of free chunks. No code of malloc runs, no block moves, and the program
@@ -14,21 +17,57 @@ use loam_process::choose::Target;
 /// a trim would give back.
 ///
 /// It works on programs on glibc's malloc, 2.28 to 2.41, on x86-64. Pages that other processes have as well, locked
-/// pages, and pages with a live block on them stay.
+/// pages, and pages with a live block on them stay. A program on Loam is asked in its memory, and a thread of its own heap
+/// trims.
+///
+/// With `--every` it keeps processes thin until a signal ends it. It never trims a process that is traced, and leaves
+/// processes alone for longer and longer whose pages come back within a minute, unless `--when-limit` says that a limit is near.
 ///
 /// Exit code 0 if all processes were trimmed, 2 if one of them could not be.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TrimArgs {
     /// The numbers or the full names of processes
-    #[arg(value_name = "PID|NAME", required = true)]
+    #[arg(value_name = "PID|NAME", required_unless_present = "all")]
     targets: Vec<Target>,
+
+    /// All processes that you may look into
+    #[arg(long, conflicts_with = "targets")]
+    all: bool,
+
+    /// Only processes from which at least so much could go back [default: 16M with --all or --every]
+    #[arg(long, value_name = "SIZE", value_parser = crate::record::args::size)]
+    above: Option<u64>,
+
+    /// Only processes in this control group, or in groups inside of it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<Group>,
+
+    /// Only processes whose control group uses at least this part of its memory limit
+    ///
+    /// Files' pages, which the kernel takes back by itself, do not count. Processes without a limit are left alone.
+    #[arg(long, value_name = "PART", value_parser = part)]
+    when_limit: Option<f64>,
+
+    /// Do it again and again, with this pause: 60, 60s, 5m, 2h
+    #[arg(long, value_name = "TIME", value_parser = pause, conflicts_with = "dry_run")]
+    every: Option<Duration>,
+
+    /// With --every: offer what was done to Prometheus at this address, HOST:PORT or :PORT
+    #[arg(long, value_name = "ADDRESS", requires = "every")]
+    listen: Option<Listen>,
+
+    /// Allow an address that other machines can reach
+    #[arg(long, requires = "listen")]
+    allow_remote: bool,
 
     /// Say what a trim would give back, and do nothing
     #[arg(long)]
     dry_run: bool,
 
     /// How long a stop may take, in milliseconds
+    ///
+    /// Waits of the stopped thread for a busy processor are not counted.
     #[arg(long, value_name = "MS", default_value = "2", value_parser = milliseconds)]
     max_stop: Duration,
 
@@ -39,16 +78,19 @@ pub struct TrimArgs {
     #[arg(long)]
     trust_filters: bool,
 
-    /// Print JSON, for programs
+    /// Print JSON, for programs; with --every one line for each trim
     #[arg(long)]
     json: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  loam trim 1234 --dry-run      how many bytes it would give back
-  loam trim 1234                do it
-  loam trim 1234 --max-stop 1   with stops of at most a millisecond";
+  loam trim 1234 --dry-run                   how many bytes it would give back
+  loam trim 1234                             do it
+  loam trim 1234 --max-stop 1                with stops of at most a millisecond
+  loam trim --all --above 64M --every 60s    keep everything thin
+  loam trim --all --cgroup /kubepods --when-limit 0.9 --every 10s --listen :9465
+                                             only where a limit is near, with metrics";
 
 fn milliseconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
@@ -59,11 +101,44 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn part(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number <= 1.0 => Ok(number),
+        _ => Err("it is a part of the limit, above 0 and at most 1".to_owned()),
+    }
+}
+
+fn pause(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("`{unit}` is no unit of time; write s, m or h")),
+    };
+    match digits.parse::<f64>().map(|number| number * factor) {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("it is a time from 0.1s to 24h".to_owned()),
+    }
+}
+
 /// What is to be trimmed, and how.
 #[derive(Debug)]
 pub struct TrimOptions {
-    /// Whom.
+    /// Whom; none: all.
     pub targets: Vec<Target>,
+    /// Only if so many bytes could go back.
+    pub above: u64,
+    /// Only in this group.
+    pub cgroup: Option<Group>,
+    /// Only in groups that use this part of their limit.
+    pub when_limit: Option<f64>,
+    /// Again after this pause.
+    pub every: Option<Duration>,
+    /// Where metrics are offered.
+    pub listen: Option<Listen>,
+    /// Whether other machines may connect.
+    pub allow_remote: bool,
     /// Only a prediction.
     pub dry_run: bool,
     /// The longest stop.
@@ -75,14 +150,88 @@ pub struct TrimOptions {
 }
 
 impl TrimArgs {
+    /// Whether it goes on until a signal ends it.
+    pub fn is_keeper(&self) -> bool {
+        self.every.is_some()
+    }
+
     /// Plain options.
     pub fn resolve(self) -> TrimOptions {
+        /// What one trim of many should be worth. Chosen: less is not seen on a machine.
+        const ABOVE: u64 = 16 << 20;
+        let is_keeper = self.all || self.every.is_some();
         TrimOptions {
             targets: self.targets,
+            above: self.above.unwrap_or(if is_keeper { ABOVE } else { 0 }),
+            cgroup: self.cgroup,
+            when_limit: self.when_limit,
+            every: self.every,
+            listen: self.listen,
+            allow_remote: self.allow_remote,
             dry_run: self.dry_run,
             max_stop: self.max_stop,
             trust_filters: self.trust_filters,
             json: self.json,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_and_parts_are_read_with_their_bounds() {
+        assert_eq!(pause("60"), Ok(Duration::from_secs(60)));
+        assert_eq!(pause("0.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!(pause("5m"), Ok(Duration::from_secs(300)));
+        for wrong in ["", "s", "0", "-1", "5x", "25h", "nan"] {
+            assert!(pause(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(part("0.9"), Ok(0.9));
+        for wrong in ["0", "90", "1.1", "nan", ""] {
+            assert!(part(wrong).is_err(), "{wrong}");
+        }
+    }
+    /// The words behind `loam` in a file of examples/keeper.
+    fn words_of(file: &str) -> Vec<String> {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/keeper");
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let command = match text.split_once("ExecStart=/usr/bin/loam ") {
+            Some((_, rest)) => rest.lines().next().unwrap().to_owned(),
+            None => {
+                let (_, rest) = text.split_once("args: [").unwrap();
+                rest.split_once(']').unwrap().0.replace(',', " ")
+            }
+        };
+        let words = command.split_whitespace();
+        words
+            .map(|word| word.trim_matches('"').to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn the_commands_of_the_examples_are_keepers() {
+        use clap::Parser;
+        for file in ["loam-trim.service", "daemonset.yaml", "sidecar.yaml"] {
+            let mut words = words_of(file);
+            // That group is not here.
+            for word in &mut words {
+                if word == "/kubepods.slice" {
+                    "/".clone_into(word);
+                }
+            }
+            let words = std::iter::once("loam".to_owned()).chain(words);
+            let parsed = crate::cli::Cli::try_parse_from(words);
+            let parsed = parsed.unwrap_or_else(|error| panic!("{file}: {error}"));
+            let crate::cli::Verb::Trim(args) = parsed.verb else {
+                panic!("{file}")
+            };
+            let options = args.resolve();
+            assert!(
+                options.every.is_some() && options.targets.is_empty(),
+                "{file}"
+            );
         }
     }
 }

@@ -376,3 +376,45 @@ pub fn recorder() -> Option<PathBuf> {
     }
     path
 }
+
+/// A control group of this test's own, which goes when the test ends.
+pub struct Limited(pub PathBuf);
+
+impl Limited {
+    /// Its name begins so. None: there can be none here.
+    pub fn new(name: &str) -> Option<Limited> {
+        let name = format!("{name}-{}", std::process::id());
+        ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"]
+            .iter()
+            .map(|parent| Path::new(parent).join(&name))
+            .find_map(|path| {
+                fs::create_dir(&path).ok()?;
+                let group = Limited(path);
+                let has_limits = group.limit_file().is_some();
+                has_limits.then_some(group)
+            })
+    }
+
+    fn limit_file(&self) -> Option<PathBuf> {
+        let files = ["memory.limit_in_bytes", "memory.max"].map(|name| self.0.join(name));
+        files.into_iter().find(|file| file.exists())
+    }
+
+    pub fn used(&self) -> u64 {
+        let files = ["memory.usage_in_bytes", "memory.current"].map(|name| self.0.join(name));
+        let used = files.iter().find_map(|file| fs::read_to_string(file).ok());
+        used.unwrap().trim().parse().unwrap()
+    }
+
+    pub fn limit(&self, bytes: u64) {
+        fs::write(self.limit_file().unwrap(), bytes.to_string()).unwrap();
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        until("the control group empties", || {
+            fs::remove_dir(&self.0).is_ok() || !self.0.exists()
+        });
+    }
+}

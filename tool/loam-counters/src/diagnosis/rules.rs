@@ -124,12 +124,14 @@ fn is_glibc(evidence: &Evidence) -> bool {
     evidence.allocator.starts_with("glibc")
 }
 
-/// The command that gives free pages back from outside, where the tool has it.
-fn trim_now(evidence: &Evidence) -> String {
-    if cfg!(target_arch = "x86_64") && is_glibc(evidence) {
+/// The command that gives free pages back from outside, where the tool has it, and what it would give back.
+fn trim_now(evidence: &Evidence, heap: &HeapEvidence) -> String {
+    let is_known = is_glibc(evidence) || heap.purges && !heap.is_peer;
+    if cfg!(target_arch = "x86_64") && is_known && heap.trim.own() > 0 {
         format!(
-            "`loam trim {}` gives them back now, from outside. In the program: ",
-            evidence.pid
+            "`loam trim {}` gives {} back now, from outside. In the program: ",
+            evidence.pid,
+            show(heap.trim.own())
         )
     } else {
         String::new()
@@ -438,7 +440,7 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         format!(
             "{}call malloc_trim(0) after the peak: it takes pages out of the middle, too, here in about {:.1} ms; or allocate \
              what stays before what goes",
-            trim_now(evidence),
+            trim_now(evidence, heap),
             heap.trim.milliseconds
         ),
     ))
@@ -485,12 +487,15 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
                 show(between)
             ),
         };
-        format!("malloc_trim(0) gives them back at once{spans}{background}")
+        format!(
+            "{}malloc_trim(0) gives them back at once{spans}{background}",
+            trim_now(evidence, heap)
+        )
     } else {
         format!(
             "{}malloc_trim(0) would give them back and hold up the program's allocations for about {:.1} ms. glibc does not do so \
              by itself: call it when a peak is over, or run on a heap that does: `LOAM_BACKGROUND_PURGE=on loam run -- ...`",
-            trim_now(evidence),
+            trim_now(evidence, heap),
             heap.trim.milliseconds
         )
     };
@@ -670,8 +675,11 @@ fn huge_page_slack(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             format!("{} lie in huge pages", show(evidence.huge)),
             "free pages among blocks come back with each huge page that the kernel makes of their neighbourhood".to_owned(),
         ],
-        "let it have huge pages only where it asks for them (`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`), and          leave glibc.malloc.hugetlb off; a trim helps until the kernel fills the gaps again"
-            .to_owned(),
+        format!(
+            "{}let it have huge pages only where it asks for them (`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`), and \
+             leave glibc.malloc.hugetlb off; a trim helps until the kernel fills the gaps again",
+            trim_now(evidence, heap).replace(" In the program: ", " For good: ")
+        ),
     ))
 }
 

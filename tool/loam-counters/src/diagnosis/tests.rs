@@ -346,6 +346,28 @@ fn what_a_peer_does_not_tell_is_not_looked_at() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
+fn the_command_that_trims_is_named_with_what_it_gives_back() {
+    let mut evidence = healthy();
+    let heap = evidence.heap.as_mut().unwrap();
+    (heap.trim.bytes, heap.trim.common, heap.top) = (50 * MIB, 10 * MIB, 50 * MIB);
+    let command = format!("`loam trim {}` gives 40.0 MiB back now", evidence.pid);
+    let told = |evidence: &Evidence| {
+        let found = Diagnosis::of(evidence, None).findings;
+        let kept = found.iter().find(|one| one.kind == Kind::KeptForReuse);
+        kept.unwrap().remedy.contains(&command)
+    };
+    assert!(told(&evidence));
+    evidence.heap.as_mut().unwrap().purges = true;
+    assert!(told(&evidence), "on Loam");
+    evidence.heap.as_mut().unwrap().is_peer = true;
+    assert!(
+        !told(&evidence),
+        "an allocator whose free pages are not known"
+    );
+}
+
+#[test]
 fn what_loams_trim_takes_out_of_spans_is_told_and_remedied_by_a_trim() {
     let found = |in_spans: u64| {
         let mut evidence = healthy();

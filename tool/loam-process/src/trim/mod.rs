@@ -36,9 +36,9 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::glibc::layout::{Layout, Version};
-use crate::glibc::{self, GlibcError};
+use crate::glibc::{self, GlibcError, GlibcHeap};
 use crate::mappings::{self, Mapping};
-use crate::process::{face, permission_remedy, Pid, ProcessError, ProcessKey, Stat};
+use crate::process::{face, has_memory, permission_remedy, Pid, ProcessError, ProcessKey, Stat};
 use loam_format::memory::ReadError;
 use outside::Frames;
 use pace::Pace;
@@ -66,7 +66,7 @@ pub enum TrimError {
     #[error("the process can not be stopped: {0}")]
     Stopping(String),
     /// The heap does not add up.
-    #[error("the heap is corrupted, and nothing is dropped: {0}")]
+    #[error("the heap does not add up, and nothing is dropped: {0}")]
     Broken(String),
     /// The kernel refused.
     #[error("the kernel refused to drop pages: {0}")]
@@ -202,6 +202,8 @@ const NEWEST: Version = Version {
 };
 /// How many stops in a row may find no safe moment.
 const MOST_FUTILE: u32 = 200;
+/// How many walks may lose their way.
+const WALKS: u32 = 5;
 /// How often the heap is walked again because the program changed much of it meanwhile.
 const ROUNDS: usize = 3;
 
@@ -228,13 +230,14 @@ impl Patient {
     fn open(pid: Pid, writes: bool) -> Result<Patient, TrimError> {
         let key = Stat::read(pid)?.key(pid);
         let mappings = mappings::read_names(pid)?;
-        let version = glibc::version(pid, &mappings).ok_or(GlibcError::Absent)?;
-        let layout = studied(version)?;
+        // First: without the right to it nothing else is known either.
         let memory = OpenOptions::new()
             .read(true)
             .write(writes)
             .open(format!("/proc/{}/mem", face(pid)))
             .map_err(|error| ProcessError::of_io(pid, "the memory", &error))?;
+        let version = glibc::version(pid, &mappings).ok_or(GlibcError::Absent)?;
+        let layout = studied(version)?;
         let program = Program::read(pid, &mappings, layout.version, &Bytes(&memory))?;
         Ok(Patient {
             pid,
@@ -245,16 +248,27 @@ impl Patient {
         })
     }
 
+    /// Walks the heap without a stop. While the program changes it, a walk may lose its way.
+    fn walk(&self) -> Result<(GlibcHeap, Holes), TrimError> {
+        let mut unread = 0;
+        for time in 0..WALKS {
+            let mut holes = Holes::default();
+            let heap = glibc::read_and_tell(self.key, &mut holes)?;
+            unread = heap.sum(|arena| arena.unread);
+            if unread == 0 {
+                return Ok((heap, holes));
+            }
+            std::thread::sleep(Duration::from_millis(10 << time));
+        }
+        Err(TrimError::Broken(format!(
+            "{unread} bytes of it could not be followed from block to block in {WALKS} looks; it is corrupted, or changes all \
+             the time"
+        )))
+    }
+
     /// Looks at the heap without a stop.
     fn look(&self, outcome: &mut Outcome) -> Result<Vec<Piece>, TrimError> {
-        let mut holes = Holes::default();
-        let heap = glibc::read_and_tell(self.key, &mut holes)?;
-        let unread = heap.sum(|arena| arena.unread);
-        if unread > 0 {
-            return Err(TrimError::Broken(format!(
-                "{unread} bytes of its heap could not be followed from block to block"
-            )));
-        }
+        let (heap, holes) = self.walk()?;
         let pages = Pages::open(self.pid)
             .map_err(|error| ProcessError::of_io(self.pid, "the pages", &error))?;
         let mut sums = Sums::default();
@@ -444,7 +458,7 @@ fn threads_of(pid: Pid) -> Result<Vec<Pid>, TrimError> {
     found.sort_unstable();
     // A thread that has ended stays in the list if it is the first one.
     let states = found.into_iter().filter_map(|thread| {
-        let stat = Stat::read(thread).ok().filter(|stat| !stat.is_dead())?;
+        let stat = Stat::read(thread).ok().filter(|_| has_memory(thread))?;
         Some((matches!(stat.state, 'S' | 'T'), Reverse(thread)))
     });
     let mut states: Vec<(bool, Reverse<Pid>)> = states.take(MOST).collect();

@@ -15,7 +15,7 @@ use super::program::{Bytes, Program};
 use super::system;
 use super::verify::{self, Conditions, Hole, Verdict};
 use super::{Step, TrimError, Watch};
-use crate::process::{Pid, Stat};
+use crate::process::{has_memory, Pid, Stat};
 use loam_format::memory::{Memory, ReadError};
 
 /// How long a thread may take to stop, while nothing stands yet. A thread in an uninterruptible wait never does. Chosen: on
@@ -82,9 +82,8 @@ pub fn hold(thread: Pid) -> Result<Result<Held, Futile>, TrimError> {
         Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {
             return Ok(Err(Futile::Gone))
         }
-        Err(_) if Stat::read(thread).map_or(true, |stat| stat.is_dead()) => {
-            return Ok(Err(Futile::Gone))
-        }
+        // It ends, or has ended: the first thread of a process stays in the list.
+        Err(_) if !has_memory(thread) => return Ok(Err(Futile::Gone)),
         // The thread that traced it for the last stop has ended, and the kernel has not let go yet.
         Err(error) if super::is_ours(thread, &error) => return Ok(Err(Futile::Unfit)),
         seized => seized?,
