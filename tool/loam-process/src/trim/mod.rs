@@ -532,7 +532,10 @@ fn of_stop(key: ProcessKey, error: TrimError) -> TrimError {
             error => error,
         };
     };
-    if system.kind() == io::ErrorKind::UnexpectedEof {
+    if matches!(
+        system.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::WriteZero
+    ) {
         return TrimError::Ended;
     }
     match system.raw_os_error() {

@@ -109,39 +109,41 @@ impl Pace {
 /// Tells time with the waits of two threads for a processor: that of the stopped one, and the caller's.
 #[derive(Debug)]
 pub struct Clock {
-    files: Vec<File>,
+    files: [Option<File>; 2],
 }
 
 /// A moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     at: Instant,
-    waited: Duration,
+    /// How long each of the threads has run, and has waited for a processor.
+    threads: [(Duration, Duration); 2],
 }
 
 impl Clock {
     /// That of a thread of a process. Where the system keeps no such account, no wait is known.
     pub fn of(pid: Pid, thread: Pid) -> Clock {
         let open = |path: String| File::open(path).ok();
-        let files = [
-            open(format!("/proc/{pid}/task/{thread}/schedstat")),
-            open("/proc/thread-self/schedstat".to_owned()),
-        ];
         Clock {
-            files: files.into_iter().flatten().collect(),
+            files: [
+                open(format!("/proc/{pid}/task/{thread}/schedstat")),
+                open("/proc/thread-self/schedstat".to_owned()),
+            ],
         }
     }
 
     /// Now.
     pub fn now(&self) -> Moment {
-        let waited = self.files.iter().filter_map(|file| {
+        let read = |file: &Option<File>| {
             let mut text = [0; 64];
-            let length = file.read_at(&mut text, 0).ok()?;
+            let length = file.as_ref()?.read_at(&mut text, 0).ok()?;
             let text = std::str::from_utf8(&text[..length]).ok()?;
-            text.split_whitespace().nth(1)?.parse::<u64>().ok()
-        });
+            let mut numbers = text.split_whitespace().map(str::parse);
+            let mut next = || Some(Duration::from_nanos(numbers.next()?.ok()?));
+            Some((next()?, next()?))
+        };
         Moment {
-            waited: Duration::from_nanos(waited.sum()),
+            threads: [0, 1].map(|thread| read(&self.files[thread]).unwrap_or_default()),
             at: Instant::now(),
         }
     }
@@ -153,10 +155,17 @@ impl Moment {
         self.at.elapsed()
     }
 
-    /// The time since then, and the part of it in which a thread waited for a processor.
+    /// The time since then, and the part of it in which a thread waited for a processor. While one waits the other may run: that
+    /// is no wait.
     pub fn until(&self, later: &Moment) -> (Duration, Duration) {
         let took = later.at.saturating_duration_since(self.at);
-        (took, later.waited.saturating_sub(self.waited).min(took))
+        let pairs = || self.threads.iter().zip(&later.threads);
+        let ran = pairs().map(|(before, behind)| behind.0.saturating_sub(before.0));
+        let waited: Duration = pairs()
+            .map(|(before, behind)| behind.1.saturating_sub(before.1))
+            .sum();
+        let ran = ran.max().unwrap_or_default();
+        (took, waited.min(took.saturating_sub(ran)))
     }
 
     /// The time since then without those waits.
@@ -210,5 +219,25 @@ mod tests {
         let late = Duration::from_millis(3);
         assert!(most(&pace, late, true) > 500);
         assert_eq!(most(&pace, late, false), 0);
+    }
+
+    #[test]
+    fn a_wait_while_the_other_thread_runs_is_none() {
+        let ms = Duration::from_millis;
+        let start = Moment {
+            at: Instant::now(),
+            threads: [(ms(100), ms(50)), (ms(7), ms(9))],
+        };
+        let later = |threads| Moment {
+            at: start.at + ms(10),
+            threads,
+        };
+        // The stopped thread waits for 6 ms, and then both run for 2.
+        let apart = later([(ms(102), ms(56)), (ms(9), ms(9))]);
+        assert_eq!(start.until(&apart), (ms(10), ms(6)));
+        // The tool waits while the stopped thread runs for 8 of 10.
+        let beside = later([(ms(108), ms(51)), (ms(8), ms(17))]);
+        assert_eq!(start.until(&beside), (ms(10), ms(2)));
+        assert_eq!(start.worked_until(&beside), ms(8));
     }
 }
