@@ -1,6 +1,6 @@
-// Makes objects of all sizes on every path of an allocator, frees half of them in other threads, and
-// knows which are left: each has a type of its own until it is freed. Prints how many. With Loam it
-// has private heaps, too.
+// Makes objects of all sizes on every path of an allocator, frees half of them in other threads,
+// and knows which are left: each has a type of its own until it is freed. Prints how many. With
+// Loam it has private heaps, too.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>

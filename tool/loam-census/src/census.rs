@@ -12,8 +12,10 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use loam_format::units::bytes as of_bytes;
+use loam_process::apart;
 use serde::{Deserialize, Serialize};
 
+use crate::content;
 use crate::graph::{self, Graph};
 use crate::heap::{self, Heap, HeapError};
 use crate::modules::Modules;
@@ -21,6 +23,7 @@ use crate::owner::{self, Holders, Walk};
 use crate::python::{Pools, Python};
 use crate::roots::{self, Roots};
 use crate::target::Target;
+use crate::tree::{self, Tree};
 use crate::types::{Kind, Type, Types};
 
 /// A row of a census: blocks of one type, or blocks without a type that have one holder.
@@ -45,6 +48,9 @@ pub struct Row {
     /// From a root to the one of them that holds most; empty where it was not looked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
+    /// How the bytes of the one that holds most begin, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
 }
 
 /// Lost blocks of one type and size.
@@ -67,6 +73,9 @@ pub struct Group {
     /// The type that holds most of them, if another lost block does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
+    /// How the bytes of one of them begin, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
 }
 
 /// Blocks and bytes.
@@ -115,6 +124,9 @@ pub struct Census {
     pub when: f64,
     /// What was not followed and why, in words.
     pub problems: Vec<String>,
+    /// What holds what.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<Tree>,
 }
 
 impl Census {
@@ -147,24 +159,34 @@ pub enum CensusError {
     Heap(#[from] HeapError),
 }
 
-/// Takes a census. `wait` lies between the two looks at what runs.
-pub fn take(open: &Open, wait: Duration) -> Result<Census, CensusError> {
+/// What is wanted beside the counts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted {
+    /// The time between the two looks at what runs. Without it there is one look, and what is called lost may only have
+    /// been on its way.
+    pub wait: Option<Duration>,
+    /// How the bytes of an example begin. They are the program's secrets.
+    pub content: bool,
+}
+
+/// Takes a census.
+pub fn take(open: &Open, wanted: Wanted) -> Result<Census, CensusError> {
     let begun = Instant::now();
     let mut first = None;
     let mut waited = Duration::ZERO;
     let mut target = open().map_err(CensusError::Open)?;
-    if !target.is_still() {
+    if let Some(wait) = wanted.wait.filter(|_| !target.is_still()) {
         let unreached = unreached(&*target)?;
         if !unreached.is_empty() {
             let since = Instant::now();
-            std::thread::sleep(wait);
+            apart::compute(|| std::thread::sleep(wait));
             waited = since.elapsed();
             // Its mappings have changed, too.
             target = open().map_err(CensusError::Open)?;
         }
         first = Some(unreached);
     }
-    let mut census = of(&*target, first.as_ref())?;
+    let mut census = of(&*target, first.as_ref(), wanted.content)?;
     census.between = (waited > Duration::ZERO).then_some(waited.as_secs_f64());
     census.seconds = (begun.elapsed() - waited).as_secs_f64();
     Ok(census)
@@ -173,7 +195,7 @@ pub fn take(open: &Open, wait: Duration) -> Result<Census, CensusError> {
 fn look(target: &dyn Target, modules: &Modules, types: Option<&Types>, heap: Heap) -> Look {
     let graph = graph::scan(target, &heap.blocks, types);
     let roots = roots::find(target, modules, &heap.blocks, &heap.ranges);
-    let walk = Walk::over(&graph, &roots, heap.blocks.count() as u32);
+    let walk = apart::compute(|| Walk::over(&graph, &roots, heap.blocks.count() as u32));
     Look {
         heap,
         roots,
@@ -194,7 +216,11 @@ fn unreached(target: &dyn Target) -> Result<HashSet<(u64, u64)>, HeapError> {
         .collect())
 }
 
-fn of(target: &dyn Target, first: Option<&HashSet<(u64, u64)>>) -> Result<Census, HeapError> {
+fn of(
+    target: &dyn Target,
+    first: Option<&HashSet<(u64, u64)>>,
+    content: bool,
+) -> Result<Census, HeapError> {
     let modules = Modules::of(target);
     let heap = heap::read(target, &modules)?;
     let python = Python::is_in(&modules).then(|| Python::of(target, &modules));
@@ -211,7 +237,7 @@ fn of(target: &dyn Target, first: Option<&HashSet<(u64, u64)>>) -> Result<Census
         graph,
     } = look;
     let ends = (walk.behind_strong, walk.lost_root());
-    let found = owner::holders(graph, &roots, walk);
+    let found = apart::compute(|| owner::holders(graph, &roots, walk));
     let all = types.into_all();
     let mut sorter = Sorter {
         heap: &heap,
@@ -221,10 +247,12 @@ fn of(target: &dyn Target, first: Option<&HashSet<(u64, u64)>>) -> Result<Census
         found: &found,
         ends,
         first,
+        contents_of: content.then_some(target),
         owner: Vec::new(),
         retained: Vec::new(),
     };
-    let mut census = sorter.census();
+    let mut census = apart::compute(|| sorter.census());
+    census.tree = Some(apart::compute(|| sorter.tree()));
     census.allocator.clone_from(&heap.allocator);
     census.pools.clone_from(&heap.pools);
     census.problems = problems;
@@ -258,6 +286,8 @@ fn unseen(look: &Look) -> Vec<String> {
 const PATHS: usize = 40;
 /// A search for a path gives up after so many blocks.
 const LONGEST_SEARCH: usize = 200_000;
+/// So many bytes of a block are shown.
+const SHOWN: u64 = 48;
 /// A path longer than this is cut in the middle.
 const LONGEST_PATH: usize = 12;
 
@@ -270,6 +300,8 @@ struct Sorter<'a> {
     /// Numbers behind strong roots, and the lost blocks' root.
     ends: (u32, u32),
     first: Option<&'a HashSet<(u64, u64)>>,
+    /// Whose bytes are shown; none: nobody's.
+    contents_of: Option<&'a dyn Target>,
     /// For each number the nearest holder with a type, itself included; or a root.
     owner: Vec<u32>,
     /// For each number the bytes that it holds.
@@ -310,7 +342,15 @@ impl Sorter<'_> {
             }
         }
         if owner == self.ends.1 {
-            return (Kind::Unheld, content(self.block(number)));
+            let what = content(self.block(number));
+            return (
+                Kind::Unheld,
+                if number == owner {
+                    "all".to_owned()
+                } else {
+                    what
+                },
+            );
         }
         let node = self.found.order[owner as usize] as usize;
         match self
@@ -430,6 +470,7 @@ impl Sorter<'_> {
                     held_bytes: 0,
                     reachable: 0,
                     holder: None,
+                    content: self.content(number),
                 });
                 group.blocks += 1;
                 group.heads += u64::from(above == self.ends.1);
@@ -475,6 +516,10 @@ impl Sorter<'_> {
             held_bytes: tally.held,
             lost_blocks: tally.lost_blocks,
             lost_bytes: tally.lost,
+            content: match place < PATHS {
+                true => self.content(tally.largest.1),
+                false => None,
+            },
         });
         let rows = rows.collect();
         let mut groups: Vec<Group> = lost
@@ -507,6 +552,7 @@ impl Sorter<'_> {
             seconds: 0.0,
             when: now.map_or(0.0, |now| now.as_secs_f64()),
             problems: Vec::new(),
+            tree: None,
         }
     }
 
@@ -526,6 +572,35 @@ impl Sorter<'_> {
     }
 
     /// The name of a step of a path.
+    /// How the bytes of a block begin, if that is wanted.
+    fn content(&self, number: u32) -> Option<String> {
+        let (target, block) = (self.contents_of?, self.block(number)?);
+        let address = self.heap.blocks.address(block);
+        let mut bytes = vec![0; self.heap.blocks.size(block).min(SHOWN) as usize];
+        target.fill(address, &mut bytes);
+        Some(format!("at {address:#x}: {}", content::shown(&bytes)))
+    }
+
+    /// What holds what, in names.
+    fn tree(&self) -> Tree {
+        let key = |number: u32| match self.block(number) {
+            Some(block) => self.numbers[block as usize],
+            None => {
+                self.types.len() as u32 + self.found.order[number as usize]
+                    - self.heap.blocks.count() as u32
+            }
+        };
+        let name = |number: u32| {
+            let Some(block) = self.block(number) else {
+                return self.key(number, number);
+            };
+            let kind = self.kind(block);
+            (kind.kind, kind.name.clone())
+        };
+        let size = |number: u32| self.block(number).map(|block| self.heap.blocks.size(block));
+        tree::of(&self.found.holder, key, name, size)
+    }
+
     fn step(&self, number: u32) -> String {
         let Some(block) = self.block(number) else {
             let (_, name) = self.key(number, number);

@@ -1,5 +1,7 @@
 //! What the bytes of a block without a type look like.
 
+use crate::names;
+
 /// How much of a block is looked at.
 pub const LOOKED_AT: usize = 512;
 
@@ -127,6 +129,20 @@ impl Content {
     }
 }
 
+/// Bytes for people: as text if they are one, else as words in hexadecimal digits. Nothing in it can speak to a terminal.
+pub fn shown(bytes: &[u8]) -> String {
+    if is_text(bytes) {
+        let end = bytes.iter().position(|byte| *byte == 0);
+        let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned();
+        return format!("{:?}", names::printable(&text, LOOKED_AT));
+    }
+    let word = |word: &[u8]| {
+        let digits = word.iter().rev().map(|byte| format!("{byte:02x}"));
+        digits.collect::<String>()
+    };
+    bytes.chunks(8).map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// At least four characters before a zero, or up to the end.
 fn is_text(bytes: &[u8]) -> bool {
     let end = bytes.iter().position(|byte| *byte == 0);
@@ -165,6 +181,17 @@ fn is_number(word: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_shown_and_can_not_speak_to_the_terminal() {
+        assert_eq!(shown(b"a name\0\x1b[2J"), "\"a name\"");
+        assert_eq!(shown(b"ab\x1b[2J"), "4a325b1b6261");
+        assert_eq!(
+            shown("ein Text \u{202e}mit Wendung".as_bytes()).contains('\u{202e}'),
+            false
+        );
+        assert_eq!(shown(&[1, 0, 0, 0, 0, 0, 0, 0, 2]), "0000000000000001 02");
+    }
 
     #[test]
     fn contents_are_told_apart() {

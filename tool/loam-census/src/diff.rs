@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use loam_format::units::bytes as of_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::census::Census;
@@ -61,4 +62,64 @@ pub fn of(before: &Census, after: &Census) -> Vec<Change> {
         std::cmp::Reverse((one.bytes.unsigned_abs(), one.blocks.unsigned_abs()))
     });
     changes
+}
+
+impl Change {
+    /// What grows, how much, and how it is reached, in a sentence; none if it does not grow.
+    pub fn in_words(&self) -> Option<String> {
+        if self.bytes <= 0 {
+            return None;
+        }
+        let amount = format!("{:+} blocks, +{}", self.blocks, of_bytes(self.bytes as f64));
+        let lost = match self.lost_blocks {
+            ..=0 => None,
+            lost if lost >= self.blocks => {
+                Some("no pointer leads to them: they are lost".to_owned())
+            }
+            lost => Some(format!("{lost} of them are lost")),
+        };
+        let path = (self.path.len() > 1).then(|| self.path.join(" -> "));
+        Some(match (path, lost) {
+            // The path is one to those that are held.
+            (Some(path), None) => format!("{path}: {amount}"),
+            (_, Some(lost)) => format!("{}: {amount}; {lost}", self.title()),
+            (None, None) => format!("{}: {amount}", self.title()),
+        })
+    }
+
+    /// The row's name, with what kind of row it is.
+    pub fn title(&self) -> String {
+        self.kind.title(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_told_with_its_path_or_as_lost() {
+        let mut change = Change {
+            name: "Session".into(),
+            kind: Kind::Class,
+            blocks: 6_021,
+            bytes: 10 << 20,
+            lost_blocks: 0,
+            blocks_now: 7_000,
+            bytes_now: 12 << 20,
+            path: vec![
+                "`sessions` (variable of app)".into(),
+                "pointers of 24 B".into(),
+                "Session".into(),
+            ],
+        };
+        let said =
+            "`sessions` (variable of app) -> pointers of 24 B -> Session: +6021 blocks, +10.0 MiB";
+        assert_eq!(change.in_words().as_deref(), Some(said));
+        change.lost_blocks = 6_021;
+        let said = "Session: +6021 blocks, +10.0 MiB; no pointer leads to them: they are lost";
+        assert_eq!(change.in_words().as_deref(), Some(said));
+        change.bytes = -1;
+        assert_eq!(change.in_words(), None);
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use loam_format::bytes::u64_at;
+use loam_process::apart;
 
 use crate::table::Table;
 use crate::target::Target;
@@ -150,9 +151,11 @@ pub fn scan(target: &dyn Target, blocks: &Table, types: Option<&Types>) -> Graph
         unread: 0,
     };
     let done = Mutex::new(&mut graph);
+    let desk = apart::Desk::here();
     std::thread::scope(|scope| {
         for _ in 0..workers().min(units) {
             scope.spawn(|| {
+                desk.help();
                 let mut scanner = Scanner::new(target, blocks, types);
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);

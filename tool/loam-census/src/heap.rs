@@ -1,6 +1,7 @@
 //! The live blocks of a target: glibc's or Loam's, and those of CPython's pools.
 
 use loam_counters::{blocks, locate, CountersError};
+use loam_process::apart;
 use loam_process::glibc::arenas::Arena;
 use loam_process::glibc::{self, Blocks, GlibcError, Residency};
 
@@ -180,7 +181,7 @@ pub fn read(target: &dyn Target, modules: &Modules) -> Result<Heap, HeapError> {
             pools = Some(found.pools);
         }
     }
-    let (blocks, left_out) = Table::of(stretches, freed);
+    let (blocks, left_out) = apart::compute(|| Table::of(stretches, freed));
     if left_out > 0 {
         problems.push(format!(
             "{left_out} stretches of blocks overlap others and were left out"

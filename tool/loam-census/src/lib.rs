@@ -24,4 +24,5 @@ pub mod python;
 pub mod roots;
 pub mod table;
 pub mod target;
+pub mod tree;
 pub mod types;

@@ -52,6 +52,15 @@ pub struct Pools {
     pub blocks: u64,
     /// Bytes of live blocks.
     pub block_bytes: u64,
+    /// Arenas with a pool that was ever used.
+    #[serde(default)]
+    pub arenas: u64,
+    /// Of these, those whose live blocks are less than a quarter of their pools that were ever used.
+    #[serde(default)]
+    pub sparse_arenas: u64,
+    /// Bytes of all pools of these.
+    #[serde(default)]
+    pub sparse_bytes: u64,
 }
 
 /// The pools of a target.
@@ -62,6 +71,14 @@ pub struct Found {
     pub pools: Pools,
     /// Ranges that are not roots, because they are heap.
     pub ranges: Vec<(u64, u64)>,
+}
+
+/// The pools of a process, wherever they lie; none if it is no CPython program.
+pub fn of_process(target: &dyn Target) -> Option<Pools> {
+    let modules = Modules::of(target);
+    Python::is_in(&modules)
+        .then(|| pools(target, |_| false))?
+        .map(|found| found.pools)
 }
 
 /// Whether a header is that of a pool: its class and where its unused blocks begin.
@@ -92,6 +109,7 @@ pub fn pools(target: &dyn Target, is_heap: impl Fn(u64) -> bool) -> Option<Found
         pools: Pools::default(),
         ranges: Vec::new(),
     };
+    let mut arenas = Arenas::default();
     let mut length = None;
     let mut bytes = vec![0; WINDOW];
     for mapping in target.mappings() {
@@ -145,6 +163,7 @@ pub fn pools(target: &dyn Target, is_heap: impl Fn(u64) -> bool) -> Option<Found
                     // Between two stretches of pools lies other memory, such as blocks of malloc.
                     found.stretches.push(std::mem::take(&mut stretch));
                 }
+                let before_it = found.pools.block_bytes;
                 pool_blocks(
                     &rest[..of_pool as usize],
                     address,
@@ -153,6 +172,8 @@ pub fn pools(target: &dyn Target, is_heap: impl Fn(u64) -> bool) -> Option<Found
                     &mut stretch,
                     &mut found.pools,
                 );
+                let arena = u32_at(rest, 32).unwrap_or(0);
+                arenas.add(arena, of_pool, found.pools.block_bytes - before_it);
                 match found.ranges[before..].last_mut() {
                     Some((_, end)) if *end == address => *end += of_pool,
                     _ => found.ranges.push((address, address + of_pool)),
@@ -170,7 +191,30 @@ pub fn pools(target: &dyn Target, is_heap: impl Fn(u64) -> bool) -> Option<Found
         found.pools.pool_bytes += of_mapping;
         found.stretches.push(stretch);
     }
+    arenas.tell(&mut found.pools);
     (found.pools.used_pools > 0).then_some(found)
+}
+
+/// Pools and live bytes of each arena, by the number that pools have of it.
+#[derive(Default)]
+struct Arenas(HashMap<u32, (u64, u64)>);
+
+impl Arenas {
+    fn add(&mut self, arena: u32, pool: u64, live: u64) {
+        let (pools, bytes) = self.0.entry(arena).or_default();
+        *pools += pool;
+        *bytes += live;
+    }
+
+    fn tell(&self, pools: &mut Pools) {
+        pools.arenas = self.0.len() as u64;
+        for (all, live) in self.0.values() {
+            if live * 4 < *all {
+                pools.sparse_arenas += 1;
+                pools.sparse_bytes += all;
+            }
+        }
+    }
 }
 
 fn pool_blocks(

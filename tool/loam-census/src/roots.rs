@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use loam_format::bytes::u64_at;
 use loam_format::units::bytes;
+use loam_process::apart;
 use loam_process::mappings::Mapping;
 
 use crate::graph::{workers, Ends, WINDOW};
@@ -83,9 +84,11 @@ pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64
     let edges = Mutex::new((Vec::new(), Vec::new()));
     let next = AtomicUsize::new(0);
     let (looked_at, unread) = (AtomicU64::new(0), AtomicU64::new(0));
+    let desk = apart::Desk::here();
     std::thread::scope(|scope| {
         for _ in 0..workers().min(pieces.len()) {
             scope.spawn(|| {
+                desk.help();
                 let mut look = Look {
                     target,
                     modules,

@@ -48,6 +48,17 @@ impl Kind {
     pub fn is_type(self) -> bool {
         matches!(self, Kind::Class | Kind::Functions | Kind::Python)
     }
+
+    /// The name of a row, with what kind of row it is.
+    pub fn title(self, name: &str) -> String {
+        match self {
+            Kind::Class | Kind::Functions | Kind::Python => name.to_owned(),
+            Kind::Content => format!("({name})"),
+            Kind::Root => format!("in {name}"),
+            Kind::Shared => format!("held by several: {name}"),
+            Kind::Unheld => format!("lost or unreached: {name}"),
+        }
+    }
 }
 
 /// A type.

@@ -6,6 +6,7 @@ mod common;
 mod advise_verb;
 mod attach_verb;
 mod bad_traces;
+mod census_page;
 mod census_verb;
 mod check_verb;
 mod command_line;

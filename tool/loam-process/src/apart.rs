@@ -92,6 +92,40 @@ pub fn step(doing: Doing) {
     });
 }
 
+/// What the worker of this thread says of its steps. Threads that help it take it along, so that their steps are its.
+pub struct Desk(Option<Arc<Mutex<Step>>>);
+
+impl Desk {
+    /// This thread's.
+    pub fn here() -> Desk {
+        Desk(DESK.with_borrow(Option::clone))
+    }
+
+    /// This thread helps from now on.
+    pub fn help(&self) {
+        DESK.set(self.0.clone());
+    }
+}
+
+/// Computes. Nothing that may never end is waited for meanwhile, so it may take as long as it takes.
+pub fn compute<R>(act: impl FnOnce() -> R) -> R {
+    const EVER: Duration = Duration::from_secs(1 << 30);
+    let set = |since: Instant| {
+        DESK.with_borrow(|desk| {
+            if let Some(desk) = desk {
+                *locked(desk) = Step {
+                    since,
+                    doing: Doing::Nothing,
+                };
+            }
+        });
+    };
+    set(Instant::now() + EVER);
+    let result = act();
+    set(Instant::now());
+    result
+}
+
 /// The same before a file is opened or read.
 pub fn step_to_file(path: &Path) {
     step(Doing::File(path.to_path_buf()));
@@ -421,6 +455,31 @@ mod tests {
         assert!(outcome.done.is_empty());
         assert_eq!(outcome.undone, [(2, ())]);
         assert_eq!(crew.in_hand(), [(1, Doing::Process(1))]);
+    }
+
+    #[test]
+    fn steps_of_helpers_count_and_who_computes_is_not_left_behind() {
+        let patience = Duration::from_millis(200);
+        let work = || {
+            // Longer than the patience, in all.
+            compute(|| std::thread::sleep(Duration::from_millis(500)));
+            let desk = Desk::here();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    desk.help();
+                    for _ in 0..50 {
+                        step(Doing::Memory(1));
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                });
+            });
+            7
+        };
+        let mut crew = Crew::new(patience, move |(), ()| work());
+        let outcome = crew.run([((), ())], Instant::now() + LONG, 1);
+        assert_eq!(outcome.done.len(), 1);
+        // Without a desk it is as before.
+        assert_eq!(compute(|| 7), 7);
     }
 
     #[test]

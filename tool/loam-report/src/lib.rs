@@ -4,6 +4,7 @@
 //! chart, grid       what is to be drawn
 //! html, markdown, terminal   the same for a page, a document, a terminal
 //! map               a page of many cells, with a slider over time
+//! treemap           a page of areas within areas
 //! columns, style    texts on a terminal
 //! ```
 //!
@@ -20,3 +21,4 @@ pub mod map;
 pub mod markdown;
 pub mod style;
 pub mod terminal;
+pub mod treemap;

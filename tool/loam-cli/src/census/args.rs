@@ -40,9 +40,17 @@ pub struct CensusArgs {
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
 
+    /// Show how the bytes of examples begin, as text or hexadecimal words. They may be secrets
+    #[arg(long, conflicts_with = "diff")]
+    show_content: bool,
+
     /// Print JSON, for programs and for `--diff`
     #[arg(long)]
     json: bool,
+
+    /// Write a page for a browser: a treemap of who holds what, and what is lost; of two censuses what grew
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    html: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -51,6 +59,7 @@ Examples:
   loam census 1234 --watch 60           what grows within a minute
   loam census 1234 --leaks              lost blocks alone
   loam census core.1234                 the same of a core
+  loam census 1234 --html page.html     a treemap for a browser
   loam census 1234 --json > a.json      for later: loam census --diff a.json b.json";
 
 /// A day is longer than anybody waits for an answer.
@@ -76,8 +85,12 @@ pub struct CensusOptions {
     pub diff: Option<[PathBuf; 2]>,
     /// Rows to show.
     pub top: usize,
+    /// Bytes of examples.
+    pub show_content: bool,
     /// JSON instead of text.
     pub json: bool,
+    /// A page instead of text.
+    pub html: Option<PathBuf>,
 }
 
 impl CensusArgs {
@@ -89,7 +102,9 @@ impl CensusArgs {
             leaks: self.leaks,
             diff: <[PathBuf; 2]>::try_from(self.diff).ok(),
             top: self.top,
+            show_content: self.show_content,
             json: self.json,
+            html: self.html,
         }
     }
 }

@@ -21,7 +21,8 @@ fn show(amount: u64) -> String {
     bytes(amount as f64)
 }
 
-fn count(amount: u64) -> String {
+/// A number with its digits in groups.
+pub fn count(amount: u64) -> String {
     let digits = amount.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -33,7 +34,8 @@ fn count(amount: u64) -> String {
     text
 }
 
-fn signed(amount: i64, show: impl Fn(u64) -> String) -> String {
+/// An amount with its sign.
+pub fn signed(amount: i64, show: impl Fn(u64) -> String) -> String {
     let sign = if amount < 0 { '-' } else { '+' };
     format!("{sign}{}", show(amount.unsigned_abs()))
 }
@@ -42,20 +44,14 @@ fn paragraph(text: &str) -> String {
     columns::wrap(text, WIDTH).join("\n") + "\n"
 }
 
-fn share(part: u64, whole: u64) -> String {
+/// A part in percent.
+pub fn share(part: u64, whole: u64) -> String {
     decimal(100.0 * part as f64 / whole.max(1) as f64)
 }
 
 /// The name of a row, with what kind of row it is.
 fn name(kind: Kind, name: &str) -> String {
-    let name = plain::line(name).into_owned();
-    match kind {
-        Kind::Class | Kind::Functions | Kind::Python => name,
-        Kind::Content => format!("({name})"),
-        Kind::Root => format!("in {name}"),
-        Kind::Shared => format!("held by several: {name}"),
-        Kind::Unheld => format!("lost or unreached: {name}"),
-    }
+    kind.title(&plain::line(name))
 }
 
 fn fitted(text: &str) -> String {
@@ -63,6 +59,16 @@ fn fitted(text: &str) -> String {
         return columns::left(text, NAME);
     }
     columns::left(&format!("{}…", columns::cut(text, NAME - 1)), NAME)
+}
+
+/// How the bytes of an example begin, if they are shown.
+fn example(content: Option<&str>) -> String {
+    let Some(content) = content else {
+        return String::new();
+    };
+    let (dim, lines) = (dim(), columns::wrap(&plain::line(content), WIDTH - 4));
+    let lines = lines.iter().map(|line| format!("    {dim}{line}{dim:#}\n"));
+    lines.collect()
 }
 
 /// The whole page; `leaks`: lost blocks alone.
@@ -118,6 +124,7 @@ fn rows(rows: &[Row], top: usize) -> String {
             show(row.with_parts_bytes),
             show(row.held_bytes)
         );
+        text += &example(row.content.as_deref());
     }
     if rows.len() > top {
         let rest: u64 = rows[top..].iter().map(|row| row.with_parts_bytes).sum();
@@ -242,6 +249,7 @@ fn lost(census: &Census, top: usize) -> String {
             show(group.held_bytes),
             count(group.reachable)
         );
+        text += &example(group.content.as_deref());
     }
     if census.groups.len() > top {
         text += &format!(

@@ -15,7 +15,7 @@ use loam_process::choose::Target;
 /// from outside, block by block. A heap of Loam is read by its counters.
 ///
 /// Growth needs time to show. With `--watch 30` the doctor looks again and again for half a minute, and names the sizes
-/// of blocks that grow.
+/// of blocks that grow, their types, and how they are reached or that they are lost.
 ///
 /// Exit code 0 if the program is healthy, 1 if something was found, 2 if too much of its memory was not seen to tell, if
 /// there is no such process, if the process may not be read, or if it ended meanwhile.

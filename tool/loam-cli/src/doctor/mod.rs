@@ -11,8 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::{json, Value};
 
-use loam_counters::diagnosis::{Diagnosis, Evidence, Growth};
+use loam_census::census::{Census, Wanted};
+use loam_census::diff::{self, Change};
+use loam_census::python;
+use loam_census::target::Live;
+use loam_counters::diagnosis::{Diagnosis, Evidence, Growth, Kind, PythonPools};
 use loam_counters::view::View;
+use loam_format::plain;
 use loam_process::allocator::GLIBC;
 use loam_process::apart;
 use loam_process::choose;
@@ -20,6 +25,7 @@ use loam_process::container::Limits;
 use loam_process::glibc::{self, GlibcError, GlibcHeap};
 use loam_process::process::{Identity, ProcessKey};
 
+use crate::census;
 use crate::ending::{Ending, Watch};
 use crate::exit::{Coded, Exit};
 use crate::output;
@@ -46,18 +52,24 @@ pub fn run(options: &DoctorOptions) -> Result<Exit> {
         )));
     };
     let mut examined = examine(identity)?;
+    let before = options
+        .watch
+        .and_then(|_| census_of(&examined.evidence, None));
     let growth = options
         .watch
         .map(|limit| watch(identity, &mut examined, limit, &ending))
         .transpose()?;
+    examined.evidence.python = pools_of(&examined.evidence);
     if growth.as_ref().is_some_and(|growth| !growth.is_enough()) && !options.json {
         output::print_warning("the watch was cut short, so growth can not be judged");
     }
-    let diagnosis = Diagnosis::of(&examined.evidence, growth.as_ref());
+    let mut diagnosis = Diagnosis::of(&examined.evidence, growth.as_ref());
+    let grown = before.and_then(|before| name_growth(&mut diagnosis, &examined.evidence, &before));
     let answer = Answer {
         identity,
         evidence: &examined.evidence,
         diagnosis: &diagnosis,
+        grown: grown.unwrap_or_default(),
         took: examined.took,
     };
     let text = if options.json {
@@ -80,6 +92,8 @@ pub struct Answer<'a> {
     identity: &'a Identity,
     evidence: &'a Evidence,
     diagnosis: &'a Diagnosis,
+    /// Rows of the census that grew while it was watched, if what it holds grows.
+    grown: Vec<Change>,
     took: Duration,
 }
 
@@ -123,6 +137,71 @@ fn read_glibc(key: ProcessKey) -> Result<Result<GlibcHeap, String>> {
         Ok(Err(GlibcError::Process(error))) if error.is_gone() => return Err(error.into()),
         Ok(found) => found.map_err(|error| error.to_string()),
         Err(doing) => Err(format!("it can not be read: {doing}")),
+    })
+}
+
+/// A census of a larger heap takes more time and memory than a doctor's visit should.
+const LARGEST_CENSUS: u64 = 8 << 30;
+/// How many rows of growth the finding names.
+const ROWS_NAMED: usize = 3;
+
+/// What the live blocks are, where that can be told at a moderate cost.
+fn census_of(evidence: &Evidence, between: Option<Duration>) -> Option<Census> {
+    let heap = evidence.heap.as_ref().ok()?;
+    let room = evidence.limits.memory.map_or(u64::MAX, |limit| limit / 4);
+    let is_moderate = !heap.is_peer && heap.live <= LARGEST_CENSUS.min(room);
+    let wanted = Wanted {
+        wait: between,
+        content: false,
+    };
+    is_moderate.then(|| census::of_process(evidence.pid, wanted).ok())?
+}
+
+/// Says which types grow and how they are reached, if what the program holds grows.
+fn name_growth(
+    diagnosis: &mut Diagnosis,
+    evidence: &Evidence,
+    before: &Census,
+) -> Option<Vec<Change>> {
+    let finding = diagnosis
+        .findings
+        .iter_mut()
+        .find(|one| one.kind == Kind::Leak)?;
+    let after = census_of(evidence, Some(census::BETWEEN))?;
+    let mut changes = diff::of(before, &after);
+    changes.retain(|one| one.bytes > 0);
+    let words = changes.iter().filter_map(Change::in_words);
+    let words = words.map(|text| plain::line(&text).into_owned());
+    finding.evidence.extend(words.take(ROWS_NAMED));
+    if let Some(first) = changes.first() {
+        finding.remedy = format!(
+            "look at what makes {}: {}",
+            plain::line(&first.title()),
+            finding.remedy
+        );
+    }
+    changes.truncate(20);
+    Some(changes)
+}
+
+/// What CPython's own allocator keeps. Apart from this thread: reading a stranger's memory may never end.
+fn pools_of(evidence: &Evidence) -> Option<PythonPools> {
+    evidence
+        .runtime
+        .filter(|runtime| runtime.name == "Python")?;
+    let pid = evidence.pid;
+    let found = apart::within(move || {
+        let live = Live::open(pid).ok()?;
+        python::of_process(&live)
+    });
+    let pools = found.ok()??;
+    Some(PythonPools {
+        arenas: pools.arenas,
+        bytes: pools.pool_bytes,
+        blocks: pools.blocks,
+        live_bytes: pools.block_bytes,
+        sparse_arenas: pools.sparse_arenas,
+        sparse_bytes: pools.sparse_bytes,
     })
 }
 
@@ -173,6 +252,7 @@ fn document(answer: &Answer) -> Value {
         "unknown": answer.diagnosis.unknown,
         "findings": answer.diagnosis.findings,
         "ruled_out": answer.diagnosis.ruled_out,
+        "grown": answer.grown,
         "evidence": {
             "resident_bytes": evidence.resident,
             "swapped_bytes": evidence.swapped,
@@ -185,6 +265,7 @@ fn document(answer: &Answer) -> Value {
             "stacks_without_thread": evidence.stacks_without_thread,
             "held_file_bytes": evidence.held_files.bytes,
             "runtime": evidence.runtime.map(|runtime| runtime.name),
+            "python_pools": evidence.python,
             "heap": evidence.heap.as_ref().ok(),
             "heap_error": evidence.heap.as_ref().err(),
             "cores": evidence.limits.cores,

@@ -15,7 +15,7 @@ use loam_process::runtimes::Runtime;
 use loam_process::settings::Settings;
 use serde::Serialize;
 
-use super::{spans, stall, Kind};
+use super::{spans, stall, Kind, PythonPools};
 use crate::view::View;
 use crate::Snapshot;
 
@@ -60,6 +60,8 @@ pub struct Evidence {
     pub stacks_without_thread: u64,
     /// The run-time system of a language with a heap of its own.
     pub runtime: Option<Runtime>,
+    /// What CPython's own allocator keeps, if it is there and was looked at.
+    pub python: Option<PythonPools>,
     /// Files in memory that it holds by descriptors and has not mapped.
     pub held_files: HeldFiles,
     /// What its environment says.
@@ -246,6 +248,7 @@ impl Evidence {
             stacks: *view.residence.part(Place::Stack),
             stacks_without_thread: view.stacks_without_thread,
             runtime: view.runtime,
+            python: None,
             held_files: view.held_files,
             settings: Settings::of(view.identity.key.pid),
             limits,

@@ -11,6 +11,7 @@
 
 pub mod evidence;
 pub mod growth;
+mod python;
 mod rules;
 mod spans;
 pub mod stall;
@@ -21,6 +22,7 @@ use serde::Serialize;
 
 pub use evidence::{Evidence, HeapEvidence};
 pub use growth::Growth;
+pub use python::PythonPools;
 
 /// The subject of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -46,6 +48,8 @@ pub enum Kind {
     HugePageSlack,
     /// Stacks in huge pages, locked in memory, or of threads that ended.
     Stacks,
+    /// Arenas of CPython's own allocator that few live objects keep.
+    PythonArenas,
     /// Files in memory that only descriptors hold.
     HeldFiles,
     /// The control group's limit is near.
@@ -62,7 +66,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order in which the answer lists what was ruled out.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Leak,
         Kind::GrowthOutside,
         Kind::Copies,
@@ -73,6 +77,7 @@ impl Kind {
         Kind::Caches,
         Kind::HugePageSlack,
         Kind::Stacks,
+        Kind::PythonArenas,
         Kind::HeldFiles,
         Kind::MemoryLimit,
         Kind::Swapped,
@@ -94,6 +99,7 @@ impl Kind {
             Kind::Caches => "freed blocks in threads' caches",
             Kind::HugePageSlack => "huge pages over unused memory",
             Kind::Stacks => "stacks",
+            Kind::PythonArenas => "sparse arenas of CPython",
             Kind::HeldFiles => "files in memory that are not mapped",
             Kind::MemoryLimit => "the memory limit",
             Kind::Swapped => "swapping",

@@ -7,12 +7,13 @@ use loam_process::runtimes::Garbage;
 
 use super::evidence::{Evidence, HeapEvidence};
 use super::growth::{Growth, Rise};
+use super::python;
 use super::{Finding, Kind, RuledOut, Unknown};
 
 /// A share of the resident memory worth acting on. Chosen: what a new allocator or a setting commonly saves.
-const SHARE: f64 = 0.25;
+pub(super) const SHARE: f64 = 0.25;
 /// An amount below this is not worth a person's time. Chosen: about what a small program needs in all.
-const BYTES: u64 = 8 << 20;
+pub(super) const BYTES: u64 = 8 << 20;
 /// The last blocks of a heap are few if they are less than this share of the memory that they keep.
 const FEW: f64 = 0.05;
 /// A group is in danger if it uses this share of its limit.
@@ -30,7 +31,7 @@ const STACKS_ROOM: u64 = 80 << 20;
 const MAPPED: u64 = 128 << 10;
 const DAY: f64 = 86_400.0;
 
-type Answer = Result<Finding, RuledOut>;
+pub(super) type Answer = Result<Finding, RuledOut>;
 
 /// Applies the rule for a kind.
 pub fn apply(kind: Kind, evidence: &Evidence, growth: Option<&Growth>) -> Answer {
@@ -45,6 +46,7 @@ pub fn apply(kind: Kind, evidence: &Evidence, growth: Option<&Growth>) -> Answer
         Kind::Caches => with_heap(kind, evidence, caches),
         Kind::HugePageSlack => with_heap(kind, evidence, huge_page_slack),
         Kind::Stacks => stacks(evidence),
+        Kind::PythonArenas => python::arenas(evidence),
         Kind::HeldFiles => held_files(evidence),
         Kind::MemoryLimit => memory_limit(evidence),
         Kind::Swapped => swapped(evidence),
@@ -69,7 +71,7 @@ fn with_heap(
     }
 }
 
-fn out(kind: Kind, why: impl Into<String>) -> RuledOut {
+pub(super) fn out(kind: Kind, why: impl Into<String>) -> RuledOut {
     RuledOut {
         kind,
         why: why.into(),
@@ -77,7 +79,7 @@ fn out(kind: Kind, why: impl Into<String>) -> RuledOut {
     }
 }
 
-fn unseen(kind: Kind, why: impl Into<String>) -> RuledOut {
+pub(super) fn unseen(kind: Kind, why: impl Into<String>) -> RuledOut {
     RuledOut {
         kind,
         why: why.into(),
@@ -103,7 +105,7 @@ fn part(amount: u64, evidence: &Evidence) -> String {
     )
 }
 
-fn show(amount: u64) -> String {
+pub(super) fn show(amount: u64) -> String {
     bytes(amount as f64)
 }
 

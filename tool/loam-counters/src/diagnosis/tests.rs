@@ -28,6 +28,7 @@ fn healthy() -> Evidence {
         stacks: Part::default(),
         stacks_without_thread: 0,
         runtime: None,
+        python: None,
         held_files: HeldFiles::default(),
         settings: Settings::default(),
         limits: Limits {
@@ -435,6 +436,16 @@ fn sick_of(kind: Kind) -> (Evidence, Option<Growth>) {
                 huge: 38 * MIB,
                 ..Part::default()
             };
+        }
+        Kind::PythonArenas => {
+            evidence.python = Some(PythonPools {
+                arenas: 61,
+                bytes: 61 << 20,
+                blocks: 40_000,
+                live_bytes: 4 << 20,
+                sparse_arenas: 60,
+                sparse_bytes: 60 << 20,
+            });
         }
         Kind::HeldFiles => {
             evidence.held_files = HeldFiles {
