@@ -11,7 +11,7 @@
 //! grows little faster than the graph. Nothing here is of more than 32 bits a block.
 
 use crate::graph::Graph;
-use crate::roots::Roots;
+use crate::roots::{Rank, Roots};
 use crate::table::NONE;
 
 /// The numbers of a walk from the roots over all blocks.
@@ -24,9 +24,11 @@ pub struct Walk {
     number: Vec<u32>,
     /// How many blocks there are.
     pub blocks: u32,
-    /// Numbers below this one are reached from strong roots.
+    /// Numbers below this one are reached from variables and mappings.
+    pub behind_lasting: u32,
+    /// Numbers below this one are reached from those, or from stacks.
     pub behind_strong: u32,
-    /// Numbers below this one, and not below the other, are reached from weak roots alone.
+    /// Numbers below this one, and not below the others, are reached from dead parts of stacks alone.
     pub behind_weak: u32,
     /// Blocks that are lost and that no other lost block points to, or that stand for a ring of them.
     pub heads: u32,
@@ -80,24 +82,27 @@ impl Walk {
             parent: Vec::with_capacity(all),
             number: vec![NONE; all],
             blocks,
+            behind_lasting: 0,
             behind_strong: 0,
             behind_weak: 0,
             heads: 0,
         };
         let mut cursor = Vec::with_capacity(all);
         walk.from(together, 0, &edges, &mut cursor);
-        for weak in [false, true] {
+        for rank in Rank::ALL {
             for (root, what) in roots.all.iter().enumerate() {
-                if what.is_weak == weak {
+                if what.rank == rank {
                     walk.from(blocks + root as u32, 0, &edges, &mut cursor);
                 }
             }
-            if !weak {
+            if rank == Rank::Passing {
                 walk.behind_ends(together + 2, graph, roots, &edges, &mut cursor);
             }
-            walk.behind_weak = walk.order.len() as u32;
-            if !weak {
-                walk.behind_strong = walk.behind_weak;
+            let behind = walk.order.len() as u32;
+            match rank {
+                Rank::Lasting => walk.behind_lasting = behind,
+                Rank::Passing => walk.behind_strong = behind,
+                Rank::Dead => walk.behind_weak = behind,
             }
         }
         let root = walk.order.len() as u32;
@@ -295,9 +300,10 @@ fn turned(mut graph: Graph, roots: &Roots, walk: &Walk) -> Before {
     let count = walk.order.len();
     let mut offsets = vec![0_u32; count + 1];
     let number = |node: u32| walk.number[node as usize];
-    // What is lost itself holds nothing that others hold, and what is in doubt nothing that is not.
-    let part =
-        |number: u32| u8::from(number >= walk.behind_strong) + u8::from(number >= walk.behind_weak);
+    // What is lost itself holds nothing that others hold, and what is in doubt nothing that is not. What only stacks lead
+    // to holds nothing that variables hold.
+    let ends = [walk.behind_lasting, walk.behind_strong, walk.behind_weak];
+    let part = |number: u32| ends.iter().filter(|end| number >= **end).count();
     let counts = |from: u32, to: u32| part(from) <= part(to);
     for (root, block) in &roots.edges {
         if counts(number(walk.blocks + root), number(*block)) {
@@ -351,6 +357,31 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn stacks_borrow_what_variables_hold() {
+        // The variable has 0, which has 1. A stack points to 1 and to 2, and 2 to 1 and 3.
+        let graph = Graph::of_edges(&[&[1], &[], &[1, 3], &[]]);
+        let root = |rank| Root {
+            name: format!("{rank:?}"),
+            rank,
+        };
+        let roots = Roots {
+            all: vec![root(Rank::Passing), root(Rank::Lasting)],
+            edges: vec![(0, 1), (0, 2), (1, 0)],
+            ..Roots::default()
+        };
+        let walk = Walk::over(&graph, &roots, 4);
+        assert!((0..4).all(|block| walk.is_held(block) == Some(true)));
+        let found = holders(graph, &roots, walk);
+        let holder_of = |block: u32| {
+            let number = found.order.iter().position(|node| *node == block).unwrap();
+            found.order[found.holder[number] as usize]
+        };
+        let held_by: Vec<u32> = (0..4).map(holder_of).collect();
+        // Behind the blocks: the stack, and the variable.
+        assert_eq!(held_by, [5, 0, 4, 2]);
+    }
+
+    #[test]
     fn what_lies_where_a_buffer_ends_is_reached_but_not_held_by_it() {
         // 0 has the buffer 1, which ends where 2 begins; 2 has 3, whose buffer ends where 4 begins. 5 has 1 as well.
         let mut graph = Graph::of_edges(&[&[1], &[], &[3], &[], &[], &[]]);
@@ -387,7 +418,7 @@ mod tests {
         Roots {
             all: vec![Root {
                 name: "root".into(),
-                is_weak: false,
+                rank: Rank::Lasting,
             }],
             edges,
             ..Roots::default()

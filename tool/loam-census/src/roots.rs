@@ -20,8 +20,24 @@ use crate::target::{Target, Thread};
 pub struct Root {
     /// What it is, printable.
     pub name: String,
+    /// How much its pointers say.
+    pub rank: Rank,
+}
+
+/// How much a root's pointers say of who holds a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// Variables and mappings stay, so what they lead to is held by them.
+    Lasting,
+    /// Stacks and registers borrow most of what they point to. They hold what nothing else leads to.
+    Passing,
     /// A dead part of a stack: what only it points to is neither held nor surely lost.
-    pub is_weak: bool,
+    Dead,
+}
+
+impl Rank {
+    /// All, from the strongest on.
+    pub const ALL: [Rank; 3] = [Rank::Lasting, Rank::Passing, Rank::Dead];
 }
 
 /// The roots of a target.
@@ -63,14 +79,14 @@ struct Named {
 }
 
 impl Named {
-    fn number(&mut self, name: String, is_weak: bool) -> u32 {
+    fn number(&mut self, name: String, rank: Rank) -> u32 {
         let name = match self.all.len() >= MOST {
             true => "many other roots".to_owned(),
             false => name,
         };
         let all = &mut self.all;
         *self.numbers.entry(name.clone()).or_insert_with(|| {
-            all.push(Root { name, is_weak });
+            all.push(Root { name, rank });
             all.len() as u32 - 1
         })
     }
@@ -126,7 +142,7 @@ pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64
         for register in &thread.registers {
             if let Some(block) = blocks.find(*register, &mut hint) {
                 let name = format!("registers of thread {}", thread.id);
-                edges.push((named.number(name, false), block));
+                edges.push((named.number(name, Rank::Passing), block));
             }
         }
     }
@@ -301,12 +317,16 @@ impl Look<'_> {
         if !matches!(whose, Whose::Variables) {
             (start, end) = (0, u64::MAX);
         }
-        let is_weak = matches!(whose, Whose::DeadStack(_));
+        let rank = match whose {
+            Whose::Variables | Whose::Mapping(_) => Rank::Lasting,
+            Whose::Stack(_) => Rank::Passing,
+            Whose::DeadStack(_) => Rank::Dead,
+        };
         let mut named = self
             .named
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        (start, end, named.number(name, is_weak))
+        (start, end, named.number(name, rank))
     }
 }
 
