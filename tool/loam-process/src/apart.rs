@@ -459,26 +459,22 @@ mod tests {
 
     #[test]
     fn steps_of_helpers_count_and_who_computes_is_not_left_behind() {
-        let patience = Duration::from_millis(200);
-        let work = || {
-            // Longer than the patience, in all.
-            compute(|| std::thread::sleep(Duration::from_millis(500)));
-            let desk = Desk::here();
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    desk.help();
-                    for _ in 0..50 {
-                        step(Doing::Memory(1));
-                        std::thread::sleep(Duration::from_millis(10));
-                    }
-                });
+        let desk = Arc::new(Mutex::new(Step {
+            since: Instant::now(),
+            doing: Doing::Nothing,
+        }));
+        DESK.set(Some(Arc::clone(&desk)));
+        compute(|| assert!(locked(&desk).since > Instant::now() + LONG));
+        assert!(locked(&desk).since <= Instant::now());
+        let here = Desk::here();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                here.help();
+                step(Doing::Memory(7));
             });
-            7
-        };
-        let mut crew = Crew::new(patience, move |(), ()| work());
-        let outcome = crew.run([((), ())], Instant::now() + LONG, 1);
-        assert_eq!(outcome.done.len(), 1);
-        // Without a desk it is as before.
+        });
+        assert_eq!(locked(&desk).doing, Doing::Memory(7));
+        DESK.set(None);
         assert_eq!(compute(|| 7), 7);
     }
 
