@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 #[cfg(target_arch = "x86_64")]
 use crate::trim;
 use crate::{
-    advise, allocators, census, check, doctor, export, gate, generate, lab, map, pins, record,
-    replay, run, stats, top, trace,
+    advise, allocators, census, check, doctor, export, gate, generate, lab, map, mcp, pins,
+    recipes, record, replay, run, stats, top, trace,
 };
 
 const EXIT_CODES: &str = "\
@@ -49,6 +49,8 @@ pub enum Verb {
     Map(map::args::MapArgs),
     Top(top::args::TopArgs),
     Export(export::args::ExportArgs),
+    Mcp(mcp::args::McpArgs),
+    Recipes(recipes::args::RecipesArgs),
     #[command(hide = true)]
     Generate(generate::args::GenerateArgs),
     /// End a lab's trial when the lab has ended; started by `lab`

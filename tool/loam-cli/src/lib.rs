@@ -6,7 +6,7 @@
 //! in it, `replay` measures it on each heap and `gate` compares it with a baseline, `check` says whether the replacement of malloc
 //! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `census` says what live blocks are, `trim`
 //! gives free pages back, `pins` says whose blocks keep sparse
-//! pages and `map` draws them, `generate` prints
+//! pages and `map` draws them, `mcp` answers assistants, `recipes` says which verb answers what, `generate` prints
 //! the documentation that is made from the help.
 //! `output` prints messages; `names` says which names of functions are not to be trusted; `ending` listens for signals and for streams that go away.
 
@@ -25,9 +25,11 @@ pub mod gate;
 pub mod generate;
 pub mod lab;
 pub mod map;
+pub mod mcp;
 pub mod names;
 pub mod output;
 pub mod pins;
+pub mod recipes;
 pub mod record;
 pub mod replay;
 pub mod run;
@@ -59,6 +61,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Advise(_)
         | Verb::Gate(_)
         | Verb::LabWatchdog => {}
+        // A signal ends it at once, and a question with it; the reader of an answer may go away between two.
+        Verb::Mcp(_) => drop(Watch::at_once(&[]).begin()?),
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
         Verb::Allocators(_)
         | Verb::Check(_)
@@ -67,6 +71,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Census(_)
         | Verb::Pins(_)
         | Verb::Map(_)
+        | Verb::Recipes(_)
         | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);
         }
@@ -96,6 +101,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Trim(args) => trim::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),
+        Verb::Mcp(args) => mcp::run(&args.resolve()),
+        Verb::Recipes(_) => recipes::run(),
         Verb::Generate(args) => generate::run(&args.resolve(), &Cli::command()),
         Verb::LabWatchdog => {
             loam_lab::measure::watchdog::run();
