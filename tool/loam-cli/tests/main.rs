@@ -18,6 +18,7 @@ mod export_verb;
 mod finding;
 mod fleet;
 mod gate_verb;
+mod growth_verb;
 mod held_up;
 mod lab_earlier_runs;
 mod lab_merge;

@@ -131,6 +131,18 @@ fn as_seen_by(pid: Pid, name: &str) -> [PathBuf; 2] {
     [inside, PathBuf::from(name)]
 }
 
+/// What the system puts behind the name of a file that was deleted, or that another file has replaced.
+const DELETED: &str = " (deleted)";
+
+/// Where a mapped file is for us. One that was deleted can still be read through its mapping, with CAP_SYS_ADMIN or
+/// CAP_CHECKPOINT_RESTORE.
+pub fn as_mapped(pid: Pid, name: &str, start: u64, end: u64) -> Vec<PathBuf> {
+    match name.ends_with(DELETED) {
+        true => vec![format!("/proc/{pid}/map_files/{start:x}-{end:x}").into()],
+        false => as_seen_by(pid, name).to_vec(),
+    }
+}
+
 /// A file of code.
 #[derive(Debug, Default)]
 pub struct Code {
@@ -206,7 +218,7 @@ impl Codes {
     pub fn of(&mut self, pid: Pid, mapping: &Mapping) -> Option<Arc<Code>> {
         let key = (mapping.device.clone(), mapping.inode, mapping.name.clone());
         let read = self.read.entry(key).or_insert_with(|| {
-            let read = as_seen_by(pid, &mapping.name);
+            let read = as_mapped(pid, &mapping.name, mapping.start, mapping.end);
             read.iter().find_map(|path| Code::read(path)).map(Arc::new)
         });
         read.clone()

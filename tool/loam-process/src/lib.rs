@@ -9,12 +9,13 @@
 //!                 -> container (what it may use)
 //! newer kernels  queries, for mappings and pagemap
 //! stacks      code (files as unwinding needs them) -> unwind (copied stacks), symbols (names)
+//! growth      perf (the kernel's samples) -> stacks under which the heap grows
 //! ```
 //!
 //! A process may hold up any look at it. So looks are done `apart`, and no more often than their `budget` allows.
 //! Nothing here prints.
 
-// Unsafe code is allowed in `queries` and `trim::system` alone.
+// Unsafe code is allowed in `queries`, `perf::system` and `trim::system` alone.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -27,11 +28,13 @@ pub mod container;
 pub mod elf;
 pub mod gently;
 pub mod glibc;
+pub mod growth;
 pub mod held_files;
 pub mod layout;
 pub mod mappings;
 pub mod pagemap;
 pub mod parts;
+pub mod perf;
 pub mod plain_path;
 pub mod preload;
 pub mod privilege;

@@ -146,6 +146,28 @@ impl Pagemap {
         self.scan(start, end, |run| tell(run.start, run.end))
     }
 
+    /// Tells start and end of each run that is in memory or swapped out. Of an old kernel a page is read at a time, and
+    /// no stretch of more than a TiB.
+    pub fn used(&self, start: u64, end: u64, mut tell: impl FnMut(u64, u64)) -> io::Result<()> {
+        const LONGEST: u64 = 1 << 40;
+        let is_page = |run: &Run| run.pages & queries::PAGE_ZERO == 0;
+        if self.scan(start, end, |run| {
+            if is_page(run) {
+                tell(run.start, run.end);
+            }
+        }) || end - start > LONGEST
+        {
+            return Ok(());
+        }
+        let mut at = start;
+        self.find(start / PAGE, (end - start) / PAGE, |page| {
+            if page != Whereabouts::Nowhere {
+                tell(at, at + PAGE);
+            }
+            at += PAGE;
+        })
+    }
+
     /// Tells each run that holds something. False: the kernel does not say.
     fn scan(&self, start: u64, end: u64, mut tell: impl FnMut(&Run)) -> bool {
         let mut runs = [Run::default(); RUNS];

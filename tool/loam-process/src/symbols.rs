@@ -8,7 +8,8 @@ use addr2line::{demangle_auto, Loader};
 use loam_format::trace::Module;
 use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
 
-use crate::code::Same;
+use crate::code::{self, Same};
+use crate::process::Pid;
 use crate::untrusted;
 
 /// Where a distribution puts separate debug files.
@@ -36,6 +37,8 @@ struct Names {
 #[derive(Default)]
 pub struct Symbols {
     files: HashMap<PathBuf, Vec<Names>>,
+    /// The process whose files are meant.
+    process: Option<Pid>,
     other: Vec<String>,
     unsure: Vec<String>,
 }
@@ -47,6 +50,15 @@ impl std::fmt::Debug for Symbols {
 }
 
 impl Symbols {
+    /// Names in the files of a process that lives: as it sees them, in a container too, and also of files that were
+    /// deleted or replaced since it mapped them.
+    pub fn of_process(pid: Pid) -> Symbols {
+        Symbols {
+            process: Some(pid),
+            ..Symbols::default()
+        }
+    }
+
     /// The functions at an address of a module's file, the innermost inlined one first; none if they are not known
     /// here.
     pub fn at(&mut self, module: &Module, address: u64) -> Vec<Function> {
@@ -83,6 +95,10 @@ impl Symbols {
                     .join(begin)
                     .join(format!("{rest}.debug")),
             );
+        }
+        if let Some(pid) = self.process {
+            paths.extend(code::as_mapped(pid, &module.path, module.start, module.end));
+            return paths.iter().filter_map(|path| Names::read(path)).collect();
         }
         match Same::of(module) {
             Some(Same::No) => self.other.push(module.path.clone()),

@@ -48,6 +48,15 @@ pub struct Unwound {
     pub is_cut: bool,
 }
 
+/// Frames of the file in which a stack begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Own {
+    /// They are the recorder's, and are left out.
+    Left,
+    /// They are the program's.
+    Kept,
+}
+
 struct Mapped {
     mapping: Mapping,
     module: u32,
@@ -95,16 +104,36 @@ impl Stacks {
         &self.modules
     }
 
-    /// Unwinds a stack. `look` says what the process has mapped, if that can be known; it is called when a frame
-    /// lies in no known file.
+    /// Unwinds a stack that the recorder copied, without the recorder's own frames. `look` says what the process has
+    /// mapped, if that can be known; it is called when a frame lies in no known file.
     pub fn unwind(
         &mut self,
         stack: &CopiedStack,
         codes: &mut Codes,
+        look: impl FnMut() -> Vec<Vec<Mapping>>,
+    ) -> Unwound {
+        self.unwind_from(stack, Own::Left, codes, look)
+    }
+
+    /// The same for a stack that the kernel copied: with all its frames.
+    pub fn unwind_all(
+        &mut self,
+        stack: &CopiedStack,
+        codes: &mut Codes,
+        look: impl FnMut() -> Vec<Vec<Mapping>>,
+    ) -> Unwound {
+        self.unwind_from(stack, Own::Kept, codes, look)
+    }
+
+    fn unwind_from(
+        &mut self,
+        stack: &CopiedStack,
+        own: Own,
+        codes: &mut Codes,
         mut look: impl FnMut() -> Vec<Vec<Mapping>>,
     ) -> Unwound {
         loop {
-            let (unwound, unknown) = self.follow(stack);
+            let (unwound, unknown) = self.follow(stack, own);
             let is_due = self.refreshed.is_none_or(|at| at.elapsed() >= REFRESH);
             let has_room = self.unknown.len() < MOST_UNKNOWN;
             let is_new = unknown.iter().any(|page| !self.unknown.contains(page));
@@ -116,8 +145,10 @@ impl Stacks {
             // program that the process became meanwhile.
             let here = stack.registers.instruction;
             let is_of_it = |all: &Vec<Mapping>| {
-                all.iter()
-                    .any(|mapping| mapping.executable && mapping.contains(here))
+                own == Own::Kept
+                    || all
+                        .iter()
+                        .any(|mapping| mapping.executable && mapping.contains(here))
             };
             let Some(mappings) = look().into_iter().find(is_of_it) else {
                 return unwound;
@@ -260,7 +291,7 @@ impl Stacks {
     }
 
     /// The known frames, and the pages of frames that lie in no file.
-    fn follow(&mut self, stack: &CopiedStack) -> (Unwound, Vec<u64>) {
+    fn follow(&mut self, stack: &CopiedStack, own: Own) -> (Unwound, Vec<u64>) {
         let registers = &stack.registers;
         let (addresses, is_whole) = self.places(stack);
         let recorder = self.find(registers.instruction).map(|one| one.module);
@@ -278,11 +309,11 @@ impl Stacks {
                 module: found.map(|one| one.module),
                 address: address.wrapping_sub(found.map_or(0, |one| one.bias)),
             };
-            if place.module.is_none() || place.module != recorder {
+            if own == Own::Kept || place.module.is_none() || place.module != recorder {
                 unwound.frames.push(place);
             }
         }
-        if recorder.is_none() {
+        if own == Own::Left && recorder.is_none() {
             unwound = Unwound {
                 frames: Vec::new(),
                 is_cut: true,

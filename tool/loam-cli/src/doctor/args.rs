@@ -15,7 +15,8 @@ use loam_process::choose::Target;
 /// from outside, block by block. A heap of Loam is read by its counters.
 ///
 /// Growth needs time to show. With `--watch 30` the doctor looks again and again for half a minute, and names the sizes
-/// of blocks that grow, their types, and how they are reached or that they are lost.
+/// of blocks that grow, their types, and how they are reached or that they are lost. With `--stacks` it also says under
+/// which stacks memory came to the heap, by the process's page faults (`loam record --growth`), on any allocator.
 ///
 /// Exit code 0 if the program is healthy, 1 if something was found, 2 if too much of its memory was not seen to tell, if
 /// there is no such process, if the process may not be read, or if it ended meanwhile.
@@ -30,6 +31,10 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     watch: Option<Duration>,
 
+    /// Say under which stacks the heap grew meanwhile, on any allocator
+    #[arg(long, requires = "watch")]
+    stacks: bool,
+
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
@@ -39,6 +44,7 @@ const EXAMPLES: &str = "\
 Examples:
   loam doctor 1234                    one look
   loam doctor postgres --watch 60     a minute, to find growth too
+  loam doctor 1234 --watch 60 --stacks   and who makes it grow
   loam doctor 1234 --json             the same as JSON";
 
 /// A day is longer than anybody waits for an answer.
@@ -58,6 +64,8 @@ pub struct DoctorOptions {
     pub target: Target,
     /// How long to look for growth.
     pub watch: Option<Duration>,
+    /// Whether stacks are wanted under which the heap grows.
+    pub stacks: bool,
     /// JSON instead of text.
     pub json: bool,
 }
@@ -68,6 +76,7 @@ impl DoctorArgs {
         DoctorOptions {
             target: self.target,
             watch: self.watch,
+            stacks: self.stacks,
             json: self.json,
         }
     }

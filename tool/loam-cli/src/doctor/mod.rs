@@ -4,6 +4,7 @@
 //! written.
 
 pub mod args;
+mod grower;
 mod text;
 
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use crate::exit::{Coded, Exit};
 use crate::output;
 use crate::stats;
 use args::DoctorOptions;
+use grower::{Grower, Grown};
 
 /// After a look comes a pause so many times as long.
 const PAUSE: u32 = 3;
@@ -55,6 +57,13 @@ pub fn run(options: &DoctorOptions) -> Result<Exit> {
     let before = options
         .watch
         .and_then(|_| census_of(&examined.evidence, None));
+    // Without the right to see faults the doctor still says what it can.
+    let grower = match options.stacks {
+        true => Grower::begin(identity.key.pid)
+            .map_err(|error| output::print_warning(&format!("{error:#}")))
+            .ok(),
+        false => None,
+    };
     let growth = options
         .watch
         .map(|limit| watch(identity, &mut examined, limit, &ending))
@@ -64,12 +73,14 @@ pub fn run(options: &DoctorOptions) -> Result<Exit> {
         output::print_warning("the watch was cut short, so growth can not be judged");
     }
     let mut diagnosis = Diagnosis::of(&examined.evidence, growth.as_ref());
+    let stacks = grower.map(Grower::end).transpose()?;
     let grown = before.and_then(|before| name_growth(&mut diagnosis, &examined.evidence, &before));
     let answer = Answer {
         identity,
         evidence: &examined.evidence,
         diagnosis: &diagnosis,
         grown: grown.unwrap_or_default(),
+        stacks: stacks.as_ref(),
         took: examined.took,
     };
     let text = if options.json {
@@ -77,6 +88,9 @@ pub fn run(options: &DoctorOptions) -> Result<Exit> {
     } else {
         text::render(&answer)
     };
+    for gap in stacks.iter().flat_map(|stacks| &stacks.gaps) {
+        output::print_warning(gap);
+    }
     output::write_stdout(&text)?;
     Ok(if diagnosis.is_sick() {
         Exit::Finding
@@ -94,6 +108,8 @@ pub struct Answer<'a> {
     diagnosis: &'a Diagnosis,
     /// Rows of the census that grew while it was watched, if what it holds grows.
     grown: Vec<Change>,
+    /// Under which stacks memory came to the heap, if that was asked for.
+    stacks: Option<&'a Grown>,
     took: Duration,
 }
 
@@ -273,6 +289,12 @@ fn document(answer: &Answer) -> Value {
             "memory_limit_bytes": evidence.limits.memory,
             "memory_reclaimable_bytes": evidence.limits.memory_reclaimable,
         },
+        "stacks": answer.stacks.map(|grown| json!({
+            "seconds": grown.seconds,
+            "bytes": grown.total,
+            "paths": grown.paths,
+            "gaps": grown.gaps,
+        })),
         "took_seconds": answer.took.as_secs_f64(),
     })
 }

@@ -46,6 +46,10 @@ pub fn render(answer: &Answer) -> String {
     page += "\n";
     page += &account(answer);
     page += &out(&answer.diagnosis.ruled_out);
+    if let Some(grown) = answer.stacks {
+        page += "\n";
+        page += &grown.text();
+    }
     page
 }
 

@@ -38,7 +38,7 @@ pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
     let path = Path::new(target);
     let is_name_of_a_file = target.contains('/') || target.ends_with(".trace");
     if is_name_of_a_file || path.exists() && !path.is_dir() {
-        let survey = replay::survey(path)?;
+        let survey = replay::survey_of_all(path)?;
         let stream = survey.choose(process)?;
         for damage in &survey.damage {
             output::print_warning(damage);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -15,8 +16,10 @@ use clap::{Args, ValueEnum};
 /// its own. If a program can not take a preload, the recorder refuses it and says why, as `loam run` does. The recording
 /// ends with the last recorded process. A second Ctrl-C ends it earlier, and the processes go on.
 ///
-/// With --pid, a running process is recorded; it must run on Loam. The trace then begins with the blocks that are
-/// live at that moment. Ctrl-C ends the recording, and the process goes on. Programs that it starts are not recorded.
+/// With --pid, a running process is recorded. Ctrl-C ends the recording, and the process goes on. Programs that it starts
+/// are not recorded. Of a process on Loam every event is recorded, and the trace begins with the blocks that are live at
+/// that moment. Of a process on any other allocator, and with --growth, the trace has the pages by which its heap grows,
+/// each with its stack. The process is not changed for that, and nothing of it stops.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Record the program on this allocator, a name as for `loam lab` (default: the program's own)
@@ -54,9 +57,17 @@ pub struct RecordArgs {
     #[arg(long)]
     force: bool,
 
-    /// Record this running process, which must run on Loam
+    /// Record this running process
     #[arg(long, value_name = "PID", conflicts_with_all = ["allocator", "force", "command"])]
     pid: Option<i32>,
+
+    /// Of the running process, record under which stacks its heap grows, whatever its allocator
+    #[arg(long, requires = "pid", conflicts_with_all = ["stacks", "when_full"])]
+    growth: bool,
+
+    /// Of the running process, record for so many seconds (default: until Ctrl-C)
+    #[arg(long = "for", value_name = "SECONDS", requires = "pid", value_parser = seconds)]
+    seconds: Option<Duration>,
 
     /// The program and its arguments
     #[arg(
@@ -90,7 +101,14 @@ pub enum Subject {
         arguments: Vec<OsString>,
     },
     /// A process that runs already.
-    Process(i32),
+    Process {
+        /// Its number.
+        pid: i32,
+        /// Only by what its heap grows.
+        growth: bool,
+        /// For so long; none: until a signal.
+        limit: Option<Duration>,
+    },
 }
 
 /// What `record` is to do.
@@ -127,13 +145,27 @@ impl RecordArgs {
             stack_bytes: self.stacks.unwrap_or(0).min(MOST_STACK_BYTES),
             force: self.force,
             subject: match self.pid {
-                Some(pid) => Subject::Process(pid),
+                Some(pid) => Subject::Process {
+                    pid,
+                    growth: self.growth,
+                    limit: self.seconds,
+                },
                 None => Subject::Command {
                     program: command.next().expect("clap requires a command"),
                     arguments: command.collect(),
                 },
             },
         }
+    }
+}
+
+/// A year is longer than anybody waits for a recording.
+const LONGEST: f64 = 31_536_000.0;
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=LONGEST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("it is a number of seconds, at least 0.1".to_owned()),
     }
 }
 

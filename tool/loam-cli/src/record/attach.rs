@@ -80,8 +80,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Finds the heap of a process.
-    pub fn find(pid: Pid) -> Result<Attached> {
+    /// Finds the heap of a process; none if it is not Loam's.
+    pub fn find(pid: Pid) -> Result<Option<Attached>> {
         let started = match Stat::read(pid) {
             Ok(stat) if !stat.is_dead() => stat.started,
             _ => bail!("there is no process {pid}"),
@@ -91,10 +91,7 @@ impl Attached {
         let memory = ProcessMemory::of(pid);
         let directory = match locate::find(pid, &mappings) {
             Ok(Some(directory)) => directory,
-            Ok(None) => bail!(
-                "process {pid} is not on Loam, and a process that runs can be recorded on Loam only; start it anew with \
-                 `loam record -- COMMAND`, which records on any allocator"
-            ),
+            Ok(None) => return Ok(None),
             Err(error) => bail!("process {pid} can not be recorded: {error}"),
         };
         let head = memory.bytes(directory, HEAD);
@@ -107,7 +104,7 @@ impl Attached {
                 text(head.get(48..80).unwrap_or_default())
             );
         }
-        Ok(Attached {
+        Ok(Some(Attached {
             pid,
             started,
             memory,
@@ -116,7 +113,7 @@ impl Attached {
             detours: word(DETOURS_AT),
             detour: u32_at(&head, DETOUR_AT).unwrap_or(0),
             is_gone: AtomicBool::new(false),
-        })
+        }))
     }
 
     /// The process.

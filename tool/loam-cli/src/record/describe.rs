@@ -210,6 +210,8 @@ pub fn header(machine: &Machine, command: &[String], started: String) -> Header 
         cgroup: cgroup(),
         environment: variables.collect(),
         stack_bytes: 0,
+        sampled: String::new(),
+        weighted: false,
         origin: None,
         clock: Clock {
             source: match machine.architecture.as_str() {

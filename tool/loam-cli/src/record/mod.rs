@@ -4,6 +4,7 @@
 //! command -> inspect as `run` does -> open the file -> folder for rings -> start, with
 //!            LD_PRELOAD=libloam-record.so[:the allocator][:what was there] LOAM_RECORD=folder
 //! process -> find its heap -> open the file -> folder for rings -> ask the heap (attach)
+//!         -> on another allocator: growth (page faults), in one thread, without rings of ours
 //!
 //! threads: drain (rings -> events) -+-> write (trace)      sample (/proc) -> write
 //!          main: signals, progress, the command's end
@@ -17,6 +18,7 @@ mod attach;
 mod board;
 mod describe;
 mod drain;
+pub mod growth;
 mod progress;
 mod sample;
 mod stacks;
@@ -70,7 +72,15 @@ const ENDING: Duration = Duration::from_millis(200);
 pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
     match &options.subject {
         Subject::Command { program, arguments } => record(options, program, arguments, layout),
-        Subject::Process(pid) => record_process(options, *pid, layout),
+        Subject::Process {
+            pid,
+            growth: true,
+            limit,
+        } => growth::record(options, *pid, *limit),
+        Subject::Process { pid, limit, .. } => match Attached::find(*pid)? {
+            Some(attached) => record_process(options, attached, *limit, layout),
+            None => growth::record(options, *pid, *limit),
+        },
     }
 }
 
@@ -141,10 +151,16 @@ fn record(
     )
 }
 
-fn record_process(options: &RecordOptions, pid: i32, layout: &Layout) -> Result<Exit> {
-    let layout = &layout.for_libc(Libc::of_process(pid));
+fn record_process(
+    options: &RecordOptions,
+    attached: Attached,
+    limit: Option<Duration>,
+    layout: &Layout,
+) -> Result<Exit> {
+    let layout = &layout.for_libc(Libc::of_process(attached.pid()));
     let recorder = start::find_recorder(layout)?;
-    let attached = Arc::new(Attached::find(pid)?);
+    let attached = Arc::new(attached);
+    let pid = attached.pid();
     let target = Target::open(options)?;
     let rings = start::rings_folder(&target.folder())?;
     let began = now();
@@ -164,7 +180,7 @@ fn record_process(options: &RecordOptions, pid: i32, layout: &Layout) -> Result<
     // No process is a command's, whose end would be waited for.
     let describer = Describer::new(layout, 0, &words, header.environment.clone());
     recording.follow(
-        Followed::Attached(attached),
+        Followed::Attached(attached, limit),
         file,
         &header,
         options.max_size,
@@ -214,7 +230,8 @@ fn exit_of(status: ExitStatus) -> Exit {
 /// What the main thread waits for.
 enum Followed {
     Started(Child),
-    Attached(Arc<Attached>),
+    /// A process that runs already, for so long.
+    Attached(Arc<Attached>, Option<Duration>),
 }
 
 struct Recording {
@@ -234,7 +251,7 @@ impl Recording {
     ) -> Result<Exit> {
         let (notes, taken) = mpsc::sync_channel(WAITING);
         let attached = match &followed {
-            Followed::Attached(attached) => Some(attached.clone()),
+            Followed::Attached(attached, _) => Some(attached.clone()),
             Followed::Started(_) => None,
         };
         let drainer = Drainer::new(
@@ -255,7 +272,7 @@ impl Recording {
                     self.attend(child);
                     None
                 }
-                Followed::Attached(attached) => self.attend_process(&attached),
+                Followed::Attached(attached, limit) => self.attend_process(&attached, limit),
             };
             let streams = drainer.join();
             // Its sender goes with it, so the writer ends.
@@ -274,18 +291,21 @@ impl Recording {
 
     /// The same for a process that runs already; why its heap does not record, if it said so. The first signal ends
     /// the recording: the process is not ours.
-    fn attend_process(&self, attached: &Attached) -> Option<String> {
+    fn attend_process(&self, attached: &Attached, limit: Option<Duration>) -> Option<String> {
         let mut progress = Progress::begin();
         let begun = Instant::now();
-        let (mut is_begun, mut is_told, mut gone) = (false, false, None);
+        let (mut is_begun, mut is_told, mut gone) = (None, false, None);
         let mut refused = None;
         while !self.board.is_drained.load(Ordering::SeqCst) {
-            if !self.ending.take_signals().is_empty() {
+            let is_long = is_begun
+                .zip(limit)
+                .is_some_and(|(since, limit): (Instant, _)| since.elapsed() >= limit);
+            if is_long || !self.ending.take_signals().is_empty() {
                 self.board.end_as_wanted();
             }
             match attached.answer() {
-                Answer::Recording if !is_begun => {
-                    is_begun = true;
+                Answer::Recording if is_begun.is_none() => {
+                    is_begun = Some(Instant::now());
                     let pid = attached.pid();
                     progress.tell(&format!("loam: recording process {pid}; Ctrl-C ends it"));
                 }
@@ -293,7 +313,7 @@ impl Recording {
                     refused.get_or_insert(why);
                     self.board.end_as_wanted();
                 }
-                Answer::Idle if is_begun && !self.board.is_stopped() => {
+                Answer::Idle if is_begun.is_some() && !self.board.is_stopped() => {
                     let pid = attached.pid();
                     let reason = format!("the heap of process {pid} has stopped recording");
                     self.board.end_recording(reason);

@@ -13,6 +13,40 @@ use loam_process::unwind::{Place, Stacks};
 use super::board::Board;
 use super::describe::Finding;
 
+/// The tree of a stream's frames.
+#[derive(Debug, Default)]
+pub struct Frames(
+    /// Numbers of frames, by the frame that called them and their place.
+    HashMap<(Option<u64>, Place), u64>,
+);
+
+impl Frames {
+    /// The number of a stack's innermost frame. Frames that are new go to `fresh`. `module`: a module's number in the
+    /// trace.
+    pub fn number(
+        &mut self,
+        frames: &[Place],
+        module: impl Fn(u32) -> u64,
+        fresh: &mut Vec<Frame>,
+    ) -> Option<u64> {
+        let mut caller = None;
+        for place in frames.iter().rev() {
+            let next = self.0.len() as u64;
+            let number = *self.0.entry((caller, *place)).or_insert_with(|| {
+                fresh.push(Frame {
+                    number: Some(next),
+                    caller,
+                    module: place.module.map(&module),
+                    address: Some(place.address),
+                });
+                next
+            });
+            caller = Some(number);
+        }
+        caller
+    }
+}
+
 /// Stacks of one process image.
 #[derive(Debug)]
 pub struct Follower {
@@ -20,8 +54,7 @@ pub struct Follower {
     pid: i32,
     stream: u32,
     process: Process,
-    /// Numbers of frames, by the frame that called them and their place.
-    frames: HashMap<(Option<u64>, Place), u64>,
+    frames: Frames,
     /// Numbers in the trace of the modules that `stacks` knows.
     modules: Vec<u64>,
     is_told: bool,
@@ -46,7 +79,7 @@ impl Follower {
             pid,
             stream,
             process: process.clone(),
-            frames: HashMap::new(),
+            frames: Frames::default(),
             modules: Vec::new(),
             is_told: false,
         }
@@ -73,24 +106,16 @@ impl Follower {
             if self.modules.len() < self.stacks.modules().len() {
                 followed.process = Some(self.learn(board));
             }
-            let mut caller = None;
-            for place in unwound.frames.iter().rev() {
-                let next = self.frames.len() as u64;
-                let number = *self.frames.entry((caller, *place)).or_insert_with(|| {
-                    followed.frames.push(Frame {
-                        number: Some(next),
-                        caller,
-                        module: place.module.map(|module| self.modules[module as usize]),
-                        address: Some(place.address),
-                    });
-                    next
-                });
-                caller = Some(number);
-            }
+            let modules = &self.modules;
+            let known = |module: u32| modules[module as usize];
+            let frame = self
+                .frames
+                .number(&unwound.frames, known, &mut followed.frames);
             followed.stacks.push(Stack {
                 event: Some(event),
-                frame: caller,
+                frame,
                 cut: Some(unwound.is_cut.into()),
+                ..Stack::default()
             });
         }
         self.is_told |= !followed.stacks.is_empty();

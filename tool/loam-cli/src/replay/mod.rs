@@ -77,7 +77,7 @@ pub fn folder() -> Result<TempDir> {
 
 /// What is in the trace, if it can be replayed here.
 pub fn survey(which: &Which) -> Result<Survey> {
-    let survey = replay::survey(&which.trace)?;
+    let survey = replay::survey_of_all(&which.trace)?;
     survey.choose(which.process)?;
     refuse_other_pages(&survey)?;
     Ok(survey)

@@ -20,6 +20,7 @@ Examples:
   loam trace head -n 50 t.trace                          the first events
   loam trace export t.trace --table blocks > blocks.csv  a row for each block's life
   loam trace export t.trace --format pprof --output t.pb.gz && go tool pprof -top t.pb.gz
+  loam trace diff monday.trace tuesday.trace             which call paths hold more than before
   loam trace export t.trace --dataset fleet              add it to a dataset for SQL queries
   loam trace import heaptrack.p.1.zst --output t.trace   make a trace from a recording of heaptrack";
 
@@ -30,6 +31,28 @@ enum TraceVerb {
     Check(CheckArgs),
     Export(ExportArgs),
     Import(ImportArgs),
+    Diff(DiffArgs),
+}
+
+/// Show by how much each call path grew between two traces.
+///
+/// The paths are compared by the names of their functions, so that the traces may be of two builds, two machines or two
+/// hours. Both traces must have stacks. What is less than chance makes is left out, and the JSON has it.
+#[derive(Debug, Args)]
+struct DiffArgs {
+    /// The first trace
+    before: PathBuf,
+
+    /// The second trace
+    after: PathBuf,
+
+    /// Which bytes are counted
+    #[arg(long, value_enum, default_value_t = Of::End)]
+    of: Of,
+
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
 }
 
 /// Show what a program requested: rates, sizes, lifetimes, threads, and the blocks of the peak.
@@ -217,6 +240,8 @@ pub enum Of {
     Peak,
     /// All bytes that were allocated
     Allocated,
+    /// Bytes that were live at the end
+    End,
 }
 
 /// The resolved arguments of `trace`.
@@ -251,6 +276,17 @@ pub enum TraceAction {
     Export(ExportOptions),
     /// Make a trace of another tool's recording.
     Import(ImportOptions),
+    /// Compare two traces.
+    Diff {
+        /// The first one.
+        before: PathBuf,
+        /// The second one.
+        after: PathBuf,
+        /// Which bytes.
+        of: Of,
+        /// Whether to print JSON instead of text.
+        json: bool,
+    },
 }
 
 /// The resolved arguments of `import`.
@@ -315,6 +351,12 @@ impl TraceArgs {
                 trace: args.trace,
                 number: args.number,
                 process: args.process,
+            },
+            TraceVerb::Diff(args) => TraceAction::Diff {
+                before: args.before,
+                after: args.after,
+                of: args.of,
+                json: args.json,
             },
             TraceVerb::Check(args) => TraceAction::Check {
                 trace: args.trace,

@@ -35,7 +35,7 @@ const SHARE: u64 = 100;
 
 /// Adds the trace to the dataset.
 pub fn write(trace: &Path, process: Option<u32>, options: &DatasetOptions) -> Result<()> {
-    let survey = replay::survey(trace)?;
+    let survey = replay::survey_of_all(trace)?;
     survey.choose(process)?;
     let digest = plan::digest(trace)?;
     let place = Place::of(&survey, &digest, options)?;

@@ -139,6 +139,12 @@ fn as_text(
     );
     text += &terminal::grid(&processes(survey));
     text += "\n";
+    if !header.sampled.is_empty() {
+        text += &format!(
+            "Sampled: {}. The figures down to the stacks are those of the sample.\n\n",
+            plain::line(&header.sampled)
+        );
+    }
     let process = &survey.processes[&summary.process];
     let seconds = summary.nanoseconds as f64 * 1e-9;
     let rate = |count: u64| match summary.nanoseconds {
@@ -196,7 +202,7 @@ fn as_text(
         text += &(String::from("\n") + &terminal::grid(&named(marks, process)));
     }
     if let Some(stacks) = stacks {
-        text += &(String::from("\n") + &heaviest(stacks, symbols));
+        text += &(String::from("\n") + &heaviest(stacks, header.weighted, symbols));
     }
     text + &wrong(summary, survey)
 }
@@ -217,14 +223,17 @@ fn named(marks: &[Mark], process: &ProcessSurvey) -> Grid {
 }
 
 /// The stacks with the most bytes at the peak.
-fn heaviest(stacks: &Stacks, symbols: &mut Symbols) -> String {
+fn heaviest(stacks: &Stacks, is_weighted: bool, symbols: &mut Symbols) -> String {
     let show = |bytes: f64| Unit::Bytes.show(bytes);
     let (allocated, peak) = stacks.total();
+    let chosen = match is_weighted {
+        true => "Stacks of the sample".to_owned(),
+        false => format!("A stack for each {} requested", show(stacks.mean as f64)),
+    };
     let mut text = format!(
-        "{}Stacks{:#}\n  A stack for each {} requested: {} blocks. Estimates; the error is twice the standard error.\n",
+        "{}Stacks{:#}\n  {chosen}: {} blocks. Estimates; the error is twice the standard error.\n",
         bold(),
         bold(),
-        show(stacks.mean as f64),
         decimal(allocated.samples as f64),
     );
     text += &format!(

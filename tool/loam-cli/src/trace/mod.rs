@@ -1,8 +1,10 @@
 //! `loam trace`: shows what is in a trace (`info`), its first events (`head`) and what is wrong with it (`check`),
-//! writes tables for other programs (`export`), and makes traces of other tools' recordings (`import`).
+//! writes tables for other programs (`export`), makes traces of other tools' recordings (`import`), and compares two
+//! (`diff`).
 
 pub mod args;
 mod dataset;
+mod diff;
 mod export;
 mod firefox;
 mod head;
@@ -39,6 +41,12 @@ pub fn run(action: &TraceAction) -> Result<Exit> {
         TraceAction::Check { trace, json } => check(trace, *json),
         TraceAction::Export(options) => export::run(options),
         TraceAction::Import(options) => import::run(options),
+        TraceAction::Diff {
+            before,
+            after,
+            of,
+            json,
+        } => diff::run(before, after, *of, *json),
     }
 }
 

@@ -76,6 +76,7 @@ fn collapsed(stacks: &Stacks, of: Of, symbols: &mut Symbols, out: &mut impl Writ
         let bytes = match of {
             Of::Peak => site.peak.bytes,
             Of::Allocated => site.allocated.bytes,
+            Of::End => site.end.bytes,
         };
         *lines.entry(names).or_default() += bytes;
     }

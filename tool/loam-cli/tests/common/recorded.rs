@@ -220,6 +220,7 @@ impl Program {
             event: Some(self.events - 1),
             frame: Some(frame),
             cut: Some(0),
+            ..Stack::default()
         };
         self.writer.stack(self.stream, stack).unwrap();
     }

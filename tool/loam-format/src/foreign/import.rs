@@ -218,6 +218,7 @@ impl<W: Write> Importer<W> {
             event: Some(event),
             frame,
             cut: Some(frame.is_none().into()),
+            ..Stack::default()
         };
         Ok(self.writer.stack(stream, stack)?)
     }

@@ -15,7 +15,9 @@ use std::io;
 /// The first bytes of a trace.
 pub const MAGIC: &[u8; 8] = b"LOAMTRC\n";
 /// The format's version. It changes if an older reader would misread the file; additions do not change it.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+/// That of a trace without weights: older readers read it.
+pub const UNWEIGHTED: u16 = 1;
 /// Bytes before the first chunk.
 pub const FILE_HEAD: usize = 16;
 /// Bytes of a chunk's head.
@@ -146,10 +148,10 @@ impl ChunkHead {
 }
 
 /// The first bytes of a file.
-pub fn file_head() -> [u8; FILE_HEAD] {
+pub fn file_head(version: u16) -> [u8; FILE_HEAD] {
     let mut head = [0; FILE_HEAD];
     head[..8].copy_from_slice(MAGIC);
-    head[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    head[8..10].copy_from_slice(&version.to_le_bytes());
     head
 }
 

@@ -41,6 +41,12 @@ pub struct Header {
     /// with probability `1 - exp(-s / stack_bytes)`.
     #[serde(skip_serializing_if = "is_none")]
     pub stack_bytes: u64,
+    /// What the blocks of a sampled trace are, in words; empty: all blocks that there were.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sampled: String,
+    /// Whether stacks say how many blocks they stand for. Such a trace has version 2.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub weighted: bool,
     /// The unit of times.
     pub clock: Clock,
     /// The recording that the trace was imported from, if it was.

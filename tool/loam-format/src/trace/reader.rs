@@ -163,10 +163,10 @@ impl<R: Read> Reader<R> {
             return Err(ReadError::NoTrace(format!("{first:?}")));
         }
         let version = u16::from_le_bytes([head[8], head[9]]);
-        if version == VERSION.swap_bytes() {
+        if (1..=VERSION).contains(&version.swap_bytes()) {
             return Err(ReadError::ByteOrder);
         }
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(ReadError::Newer(version));
         }
         Ok(Reader {

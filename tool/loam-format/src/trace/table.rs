@@ -20,10 +20,16 @@ pub trait Row: Sized {
 }
 
 /// Encodes rows as the payload of a chunk.
+#[cfg(test)]
 pub fn encode<R: Row>(rows: &[R], out: &mut Vec<u8>) {
-    put(out, R::COLUMNS.len() as u64);
+    encode_first(rows, R::COLUMNS.len(), out);
+}
+
+/// Encodes the first columns of rows as the payload of a chunk.
+pub fn encode_first<R: Row>(rows: &[R], columns: usize, out: &mut Vec<u8>) {
+    put(out, columns as u64);
     let mut bytes = Vec::new();
-    for column in 0..R::COLUMNS.len() {
+    for column in 0..columns {
         bytes.clear();
         let mut last = 0u64;
         for row in rows {
@@ -148,6 +154,23 @@ row! {
         /// 1: frames further out are missing, since the stack was longer than the copied part, or could not be
         /// followed to its end.
         cut = "cut",
+        /// How many blocks it stands for, in thousandths. None: what the header's `stack_bytes` and the block's size
+        /// say. Only traces of version 2 have it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weight = "weight",
+    }
+}
+
+impl Stack {
+    /// The columns of version 1.
+    pub(super) const UNWEIGHTED: usize = Stack::COLUMNS.len() - 1;
+
+    /// The probability with which a block of this size was chosen. `mean`: the header's `stack_bytes`.
+    pub fn chance(&self, size: u64, mean: u64) -> f64 {
+        match self.weight {
+            Some(weight) => (1000.0 / weight.max(1) as f64).min(1.0),
+            None => chance(size, mean),
+        }
     }
 }
 

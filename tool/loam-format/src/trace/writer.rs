@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use thiserror::Error;
 
-use super::chunk::{file_head, ChunkKind, Sealer, FILE_HEAD, MAX_RAW, MAX_ROWS};
+use super::chunk::{
+    file_head, ChunkKind, Sealer, FILE_HEAD, MAX_RAW, MAX_ROWS, UNWEIGHTED, VERSION,
+};
 use super::columns::Column;
 use super::encode::{Encoder, Source};
 use super::event::Record;
@@ -88,6 +90,7 @@ struct Pending {
 pub struct Writer<W> {
     out: W,
     sealer: Sealer,
+    weighted: bool,
     unit: u64,
     streams: Vec<Pending>,
     index: Vec<IndexRow>,
@@ -98,10 +101,15 @@ pub struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// Begins a trace: the file's head and the header.
     pub fn new(mut out: W, header: &Header) -> Result<Writer<W>, WriteError> {
-        out.write_all(&file_head())?;
+        let version = match header.weighted {
+            true => VERSION,
+            false => UNWEIGHTED,
+        };
+        out.write_all(&file_head(version))?;
         let mut writer = Writer {
             out,
             sealer: Sealer::new()?,
+            weighted: header.weighted,
             unit: header.clock.unit_ns.max(1),
             streams: Vec::new(),
             index: Vec::new(),
@@ -295,7 +303,11 @@ impl<W: Write> Writer<W> {
         }
         // The frames of a stack come before it.
         self.table(ChunkKind::Frames, stream, &frames)?;
-        self.table(ChunkKind::Stacks, stream, &stacks)
+        let columns = match self.weighted {
+            true => Stack::COLUMNS.len(),
+            false => Stack::UNWEIGHTED,
+        };
+        self.columns(ChunkKind::Stacks, stream, &stacks, columns)
     }
 
     fn table<R: Row>(
@@ -304,11 +316,21 @@ impl<W: Write> Writer<W> {
         stream: u32,
         rows: &[R],
     ) -> Result<(), WriteError> {
+        self.columns(kind, stream, rows, R::COLUMNS.len())
+    }
+
+    fn columns<R: Row>(
+        &mut self,
+        kind: ChunkKind,
+        stream: u32,
+        rows: &[R],
+        columns: usize,
+    ) -> Result<(), WriteError> {
         if rows.is_empty() {
             return Ok(());
         }
         self.raw.clear();
-        table::encode(rows, &mut self.raw);
+        table::encode_first(rows, columns, &mut self.raw);
         self.write(kind, stream, rows.len() as u32, IndexRow::default())
     }
 

@@ -10,6 +10,7 @@ use super::pages::{Page, Pages};
 use super::timeline::{self, Moment, Snapshot, Sums};
 use super::{age_class, name_of_age, name_of_size, By, Pins, PinsError, Row, TracePins, When};
 use crate::replay::{lineage, ProcessSurvey, Survey};
+use crate::traces::paths::is_library;
 use crate::traces::stacks::{Key, Place, Read, Stacks};
 use crate::traces::summary::class_of;
 
@@ -254,49 +255,6 @@ impl Names<'_> {
         names.reverse();
         names
     }
-}
-
-/// Whether a function allocates on behalf of its caller: a function of the standard libraries of C++ and Rust, or of
-/// an allocator.
-fn is_library(name: &str) -> bool {
-    // The name of a template's function begins with the type that it returns.
-    let head = name.split(['<', '(']).next().unwrap_or(name);
-    let head = head.rsplit_once(' ').map_or(head, |(before, last)| {
-        let is_operator = before.ends_with("operator");
-        if is_operator {
-            name
-        } else {
-            last
-        }
-    });
-    const PREFIXES: [&str; 13] = [
-        // Names as in the file, for those that could not be demangled.
-        "_ZNSt",
-        "_ZNKSt",
-        "_ZSt",
-        "_ZN9__gnu_cxx",
-        "std::",
-        "__gnu_cxx::",
-        "operator new",
-        "alloc::",
-        "core::",
-        "hashbrown::",
-        "__rust_",
-        "__rdl_",
-        "<alloc::",
-    ];
-    const NAMES: [&str; 6] = [
-        "malloc",
-        "calloc",
-        "realloc",
-        "strdup",
-        "__strdup",
-        "aligned_alloc",
-    ];
-    PREFIXES
-        .iter()
-        .any(|prefix| head.starts_with(prefix) || name.starts_with(prefix))
-        || NAMES.contains(&head)
 }
 
 fn by_stack(snapshot: &Snapshot, moment: Moment, read: &Read, symbols: &mut Symbols) -> Pins {

@@ -25,7 +25,7 @@ mod touched;
 
 pub use error::{note as note_errors, of_run, RunError, LARGEST as LARGEST_ERROR};
 pub use prepare::{prepare, Prepared, Wishes};
-pub use survey::{survey, ProcessSurvey, Survey};
+pub use survey::{survey, survey_of_all, ProcessSurvey, Survey};
 
 use std::io;
 use std::path::PathBuf;
@@ -61,6 +61,17 @@ pub enum ReplayError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The trace has a sample of the blocks only.
+    #[error(
+        "{path} has only a sample of the program's blocks ({sampled}), and this needs all of them: record the program with \
+         `loam record -- COMMAND`; `loam trace info` and `loam trace export` show what the sample says"
+    )]
+    Sampled {
+        /// The trace.
+        path: PathBuf,
+        /// What its blocks are.
+        sampled: String,
     },
     /// The trace has no events.
     #[error(

@@ -98,6 +98,18 @@ impl Survey {
     }
 }
 
+/// Reads a trace once that has all blocks of its program, and not only a sample of them.
+pub fn survey_of_all(path: &Path) -> Result<Survey, ReplayError> {
+    let survey = survey(path)?;
+    match survey.header.sampled.as_str() {
+        "" => Ok(survey),
+        sampled => Err(ReplayError::Sampled {
+            path: path.to_owned(),
+            sampled: loam_format::plain::line(sampled).into_owned(),
+        }),
+    }
+}
+
 /// Reads a trace once.
 pub fn survey(path: &Path) -> Result<Survey, ReplayError> {
     lineage::require_file(path)?;

@@ -126,7 +126,7 @@ pub fn of(survey: &Survey, stream: u32) -> Result<Found, ReplayError> {
     let clock = clock(survey, &streams);
     let mut walk = Walk::default();
     let mean = survey.header.stack_bytes;
-    let read = match (1..=EVERY_BLOCK).contains(&mean) {
+    let read = match (1..=EVERY_BLOCK).contains(&mean) && !survey.header.weighted {
         true => Read::of(survey, &streams)?,
         false => None,
     };

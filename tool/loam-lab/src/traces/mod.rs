@@ -19,6 +19,7 @@ pub mod findings;
 pub mod live;
 pub mod lives;
 pub mod marks;
+pub mod paths;
 pub mod samples;
 pub mod shapes;
 pub mod stacks;

@@ -1,12 +1,13 @@
 //! The call stacks of a trace's sampled blocks: the bytes that each stack handed out, and those of them that lived at
 //! the peak.
 //!
-//! A block of `s` bytes was chosen with probability `p = 1 - exp(-s/m)` and stands for `1/p` blocks and `s/p` bytes.
+//! A block of `s` bytes was chosen with probability `p = 1 - exp(-s/m)`, or with the one that its stack says, and stands
+//! for `1/p` blocks and `s/p` bytes.
 //! Such a sum has no bias, and its variance is estimated by the sum of `(s/p)^2 (1 - p)`.
 
 use std::collections::{BTreeMap, HashMap};
 
-use loam_format::trace::{chance, Action, Block, Frame, Item, Module};
+use loam_format::trace::{chance, Action, Block, Frame, Item, Module, Stack};
 use loam_process::symbols::{Function, Symbols};
 use serde::Serialize;
 
@@ -29,8 +30,15 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    fn add(&mut self, size: u64, mean: u64, sign: f64) {
-        let chance = chance(size, mean);
+    /// Bytes that were counted elsewhere.
+    pub fn exactly(bytes: f64) -> Estimate {
+        Estimate {
+            bytes,
+            ..Estimate::default()
+        }
+    }
+
+    fn add(&mut self, size: u64, chance: f64, sign: f64) {
         let bytes = size as f64 / chance;
         self.samples = self.samples.wrapping_add_signed(sign as i64);
         self.blocks += sign / chance;
@@ -38,7 +46,7 @@ impl Estimate {
         self.variance += sign * bytes * bytes * (1.0 - chance);
     }
 
-    fn plus(&self, other: &Estimate, sign: f64) -> Estimate {
+    pub(crate) fn plus(&self, other: &Estimate, sign: f64) -> Estimate {
         let samples = other.samples as i64 * sign as i64;
         Estimate {
             samples: self.samples.wrapping_add_signed(samples),
@@ -65,7 +73,7 @@ pub struct Place {
 }
 
 /// A stack, and the blocks that it handed out.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Site {
     /// The frames, the innermost first; empty: not known.
     pub frames: Vec<Place>,
@@ -75,6 +83,8 @@ pub struct Site {
     pub allocated: Estimate,
     /// Of these, the blocks that lived when most bytes lived.
     pub peak: Estimate,
+    /// Of these, the blocks that lived at the end.
+    pub end: Estimate,
     /// Bytes by how long they lived (`replay::lives`).
     pub lives: [f64; CLASSES],
 }
@@ -113,7 +123,7 @@ pub(crate) struct Read {
     first: Vec<usize>,
     frames: HashMap<(usize, u64), Frame>,
     /// By index of the stream in the lineage, and number of the event.
-    stacks: HashMap<(usize, u64), (Option<u64>, bool)>,
+    stacks: HashMap<(usize, u64), Stack>,
 }
 
 impl Read {
@@ -138,8 +148,7 @@ impl Read {
                 }
                 Item::Stack(stack) => {
                     if let Some(event) = stack.event {
-                        let known = (stack.frame, stack.cut != Some(0));
-                        read.stacks.insert((place, event), known);
+                        read.stacks.insert((place, event), stack);
                     }
                 }
                 _ => {}
@@ -160,9 +169,22 @@ impl Read {
 
     /// The stack of a chosen block. `begins`: where the events of each stream begin in the walk's count.
     pub fn stack(&self, block: &Block, begins: &[u64]) -> Option<Key> {
+        let (place, stack) = self.found(block, begins)?;
+        Some((place, stack.frame, stack.cut != Some(0)))
+    }
+
+    /// The probability with which a block was chosen.
+    pub fn chance(&self, block: &Block, begins: &[u64]) -> f64 {
+        match self.found(block, begins) {
+            Some((_, stack)) => stack.chance(block.size, self.mean),
+            None => chance(block.size, self.mean),
+        }
+    }
+
+    fn found(&self, block: &Block, begins: &[u64]) -> Option<(usize, &Stack)> {
         let place = begins.iter().rposition(|begin| *begin <= block.event)?;
-        let (frame, is_cut) = self.stacks.get(&(place, block.event - begins[place]))?;
-        Some((place, *frame, *is_cut))
+        let stack = self.stacks.get(&(place, block.event - begins[place]))?;
+        Some((place, stack))
     }
 
     /// Frames from the innermost outwards. The stack ends where a frame lies in a damaged chunk.
@@ -219,7 +241,7 @@ pub fn with_changes(
                 time: step.time,
                 site: *site,
                 address: step.block.address,
-                bytes: step.sign * size as f64 / chance(size, stacks.mean),
+                bytes: step.sign * size as f64 / step.chance,
             });
         }
     })?;
@@ -243,6 +265,7 @@ fn sites(survey: &Survey, stream: u32) -> Result<Option<Sites>, ReplayError> {
                 is_cut: key.2,
                 allocated: figures.allocated,
                 peak: figures.live.plus(&figures.since, -1.0),
+                end: figures.live,
                 lives: {
                     let mut lives = figures.lives;
                     lives[CLASSES - 1] += figures.live.bytes.max(0.0);
@@ -279,23 +302,27 @@ fn count(
     let mut figures: BTreeMap<Key, Figures> = BTreeMap::new();
     let (mut live, mut peak) = (0u64, 0u64);
     let mut changed: Vec<Key> = Vec::new();
-    let mean = read.mean;
     let clock = lives::clock(survey, streams);
     follow(survey, streams, read, |step| {
         let size = step.block.size;
+        // Where only chosen blocks are known, each counts for those that it stands for.
+        let bytes = match survey.header.weighted {
+            true => (size as f64 / step.chance) as u64,
+            false => size,
+        };
         live = match step.sign > 0.0 {
-            true => live.saturating_add(size),
-            false => live.saturating_sub(size),
+            true => live.saturating_add(bytes),
+            false => live.saturating_sub(bytes),
         };
         if let Some(key) = step.key {
             let figures = figures.entry(key).or_default();
-            figures.live.add(size, mean, step.sign);
-            figures.since.add(size, mean, step.sign);
+            figures.live.add(size, step.chance, step.sign);
+            figures.since.add(size, step.chance, step.sign);
             if step.sign > 0.0 {
-                figures.allocated.add(size, mean, step.sign);
+                figures.allocated.add(size, step.chance, step.sign);
             } else {
                 let class = clock.class(step.block.born, Some(step.time));
-                figures.lives[usize::from(class)] += size as f64 / chance(size, mean);
+                figures.lives[usize::from(class)] += size as f64 / step.chance;
             }
             changed.push(key);
         }
@@ -320,6 +347,8 @@ struct Followed<'a> {
     block: &'a Block,
     /// The stack, if the block was chosen.
     key: Option<Key>,
+    /// The probability with which it was chosen.
+    chance: f64,
     /// 1: the block begins, -1: it ends.
     sign: f64,
 }
@@ -353,6 +382,7 @@ fn follow(
                 time: act.time,
                 block,
                 key: read.stack(block, &begins),
+                chance: read.chance(block, &begins),
                 sign,
             });
         }

@@ -124,6 +124,7 @@ fn golden_with_stacks() -> Vec<u8> {
         event: Some(event),
         frame,
         cut: Some(cut),
+        ..Stack::default()
     };
     written(&header, |writer| {
         let stream = writer.process(&process).unwrap();
@@ -157,10 +158,39 @@ fn golden_with_stacks() -> Vec<u8> {
     })
 }
 
+/// Version 2: stacks that say what they stand for.
+fn golden_with_weights() -> Vec<u8> {
+    let header = Header {
+        tool: "0.1.0".into(),
+        stack_bytes: 1,
+        weighted: true,
+        ..Header::default()
+    };
+    written(&header, |writer| {
+        let stream = writer.process(&Process::default()).unwrap();
+        for record in every_event() {
+            writer.push(stream, &record).unwrap();
+        }
+        for (event, weight) in [(2, Some(1000)), (3, Some(12_500)), (4, None)] {
+            let stack = Stack {
+                event: Some(event),
+                weight,
+                ..Stack::default()
+            };
+            writer.stack(stream, stack).unwrap();
+        }
+        writer.end(stream, End::default()).unwrap();
+    })
+}
+
 /// The name of a golden file, and the function that makes it.
 type Golden = (&'static str, fn() -> Vec<u8>);
 
-const GOLDEN: [Golden; 2] = [("trace-1", golden), ("trace-1-stacks", golden_with_stacks)];
+const GOLDEN: [Golden; 3] = [
+    ("trace-1", golden),
+    ("trace-1-stacks", golden_with_stacks),
+    ("trace-2-weights", golden_with_weights),
+];
 
 /// The contents of a trace.
 fn said(bytes: &[u8]) -> serde_json::Value {

@@ -1,0 +1,106 @@
+// A program that grows by order, for the tests of `loam record --growth` and `loam doctor
+// --stacks`.
+//
+//   leak N     N MiB in blocks of 200 bytes that stay, by keep_session()
+//   large N    N blocks of 1 MiB that stay, by keep_image(), filled by read() from /dev/zero
+//   thread N   N MiB by a thread that begins now, by keep_in_thread()
+//   churn N    a block of N MiB that comes and goes, by pass_by()
+//   steadily   from now on a thread leaks until the program ends, by keep_steadily()
+//   storm      from now on a thread takes and gives back memory, as fast as it can, by pass_by()
+//   count      answers how many bytes the steady thread has lost
+//   quit
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define FUNCTION extern "C" __attribute__((noinline, used))
+
+namespace {
+constexpr std::size_t kMiB = 1 << 20;
+constexpr std::size_t kBlock = 200;
+// Nothing of it is read again: the blocks are lost.
+void* volatile lost;
+std::atomic<std::size_t> steady_bytes{0};
+}  // namespace
+
+FUNCTION void keep_session(std::size_t count) {
+  for (std::size_t i = 0; i < count; i++) {
+    char* block = new char[kBlock];
+    std::memset(block, 1, kBlock);
+    lost = block;
+  }
+}
+
+FUNCTION void keep_image(std::size_t count) {
+  int zeros = open("/dev/zero", O_RDONLY);
+  for (std::size_t i = 0; i < count; i++) {
+    void* block = std::malloc(kMiB);
+    if (read(zeros, block, kMiB) != static_cast<ssize_t>(kMiB)) std::abort();
+    lost = block;
+  }
+  close(zeros);
+}
+
+FUNCTION void keep_in_thread(std::size_t count) {
+  for (std::size_t i = 0; i < count; i++) {
+    lost = std::memset(std::malloc(kBlock), 1, kBlock);
+  }
+}
+
+FUNCTION void pass_by(std::size_t bytes) {
+  void* block = std::malloc(bytes);
+  lost = std::memset(block, 1, bytes);
+  std::free(block);
+}
+
+FUNCTION void keep_steadily() {
+  for (;;) {
+    for (int i = 0; i < 2'000; i++) lost = std::memset(std::malloc(kBlock), 1, kBlock);
+    steady_bytes.fetch_add(2'000 * (kBlock + 8), std::memory_order_relaxed);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  std::puts("ready");
+  char line[100];
+  while (std::fgets(line, sizeof line, stdin) != nullptr) {
+    char what[20];
+    std::size_t count = 0;
+    if (std::sscanf(line, "%19s %zu", what, &count) < 1) return 1;
+    const std::string order = what;
+    const std::size_t blocks = count * kMiB / kBlock;
+    if (order == "leak") {
+      keep_session(blocks);
+    } else if (order == "large") {
+      keep_image(count);
+    } else if (order == "thread") {
+      std::thread(keep_in_thread, blocks).join();
+    } else if (order == "churn") {
+      pass_by(count * kMiB);
+    } else if (order == "steadily") {
+      std::thread(keep_steadily).detach();
+    } else if (order == "storm") {
+      std::thread([] {
+        for (;;) pass_by(16 * kMiB);
+      }).detach();
+    } else if (order == "count") {
+      std::printf("%zu\n", steady_bytes.load(std::memory_order_relaxed));
+      continue;
+    } else {
+      std::puts("bye");
+      return 0;
+    }
+    std::puts("done");
+  }
+}
