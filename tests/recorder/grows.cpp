@@ -30,13 +30,24 @@ constexpr std::size_t kBlock = 200;
 // Nothing of it is read again: the blocks are lost.
 void* volatile lost;
 std::atomic<std::size_t> steady_bytes{0};
+
+// Four pages a millisecond: a tool that waits for its turn on a busy machine still reads each
+// sample.
+void pace(std::size_t& unpaced, std::size_t bytes) {
+  unpaced += bytes;
+  if (unpaced < 4 * 4096) return;
+  unpaced = 0;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 }  // namespace
 
 FUNCTION void keep_session(std::size_t count) {
+  std::size_t unpaced = 0;
   for (std::size_t i = 0; i < count; i++) {
     char* block = new char[kBlock];
     std::memset(block, 1, kBlock);
     lost = block;
+    pace(unpaced, kBlock);
   }
 }
 
@@ -44,15 +55,23 @@ FUNCTION void keep_image(std::size_t count) {
   int zeros = open("/dev/zero", O_RDONLY);
   for (std::size_t i = 0; i < count; i++) {
     void* block = std::malloc(kMiB);
-    if (read(zeros, block, kMiB) != static_cast<ssize_t>(kMiB)) std::abort();
+    constexpr std::size_t kPart = 16 << 10;
+    for (std::size_t at = 0; at < kMiB; at += kPart) {
+      if (read(zeros, static_cast<char*>(block) + at, kPart) != static_cast<ssize_t>(kPart))
+        std::abort();
+      std::size_t unpaced = 0;
+      pace(unpaced, kPart);
+    }
     lost = block;
   }
   close(zeros);
 }
 
 FUNCTION void keep_in_thread(std::size_t count) {
+  std::size_t unpaced = 0;
   for (std::size_t i = 0; i < count; i++) {
     lost = std::memset(std::malloc(kBlock), 1, kBlock);
+    pace(unpaced, kBlock);
   }
 }
 

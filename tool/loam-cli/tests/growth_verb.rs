@@ -105,7 +105,7 @@ fn is_about(found: f64, wanted: f64) -> bool {
 }
 
 /// Records three leaks of a program on this allocator.
-fn leaks_are_told(preload: Option<&Path>) {
+fn leaks_are_told(preload: Option<&Path>, large_blocks_fault: bool) {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("t.trace");
     let mut talker = start(preload);
@@ -120,7 +120,9 @@ fn leaks_are_told(preload: Option<&Path>) {
     let found = |function| under(&info, function);
     // A block of a memory that came is not always a block that stays: the block of `churn` goes.
     assert!(is_about(found("keep_session"), 16.0), "{info:#} {ran:?}");
-    assert!(is_about(found("keep_image"), 8.0), "{info:#}");
+    if large_blocks_fault {
+        assert!(is_about(found("keep_image"), 8.0), "{info:#}");
+    }
     assert!(is_about(found("keep_in_thread"), 4.0), "{info:#}");
     let at_end = info["summary"]["end_bytes"].as_f64().unwrap() / MIB;
     assert!(at_end < 64.0, "{at_end}");
@@ -131,13 +133,14 @@ fn leaks_are_told(preload: Option<&Path>) {
 
 #[test]
 fn leaks_on_glibc_are_told_by_their_stacks() {
-    leaks_are_told(None);
+    leaks_are_told(None, true);
 }
 
 #[test]
 fn leaks_on_loam_are_told_by_their_stacks() {
     match common::library() {
-        Some(library) => leaks_are_told(Some(&library)),
+        // Loam asks the system for the pages of a large block at once, and then they come without a fault.
+        Some(library) => leaks_are_told(Some(&library), false),
         None => skip("build/libloam.so has not been built"),
     }
 }
@@ -157,7 +160,7 @@ fn leaks_on_other_allocators_are_told_by_their_stacks() {
     }
     for library in there {
         eprintln!("{}", library.display());
-        leaks_are_told(Some(library));
+        leaks_are_told(Some(library), true);
     }
 }
 

@@ -11,8 +11,8 @@
 //! The heap is private anonymous memory that is no thread's stack. A page of the baseline that comes and goes is no
 //! growth. What grows within pages that were resident before is not seen: no fault tells of it.
 //!
-//! **Cost.** A sample takes the process `SAMPLE`. If samples take more than `SHARE` of the process's time, they are taken
-//! in a share of all slices of time, which are chosen at random. A fault then stands for `1 / share` faults. The share is
+//! **Cost.** A sample takes the process `SAMPLE`. If samples take more than `SHARE` of the process's time and a credit of
+//! `CREDIT`, they are taken in a share of all slices of time, which are chosen at random. A fault then stands for `1 / share` faults. The share is
 //! chosen before its slices, so sums have no bias.
 
 use std::collections::{HashMap, VecDeque};
@@ -34,11 +34,14 @@ pub const PAGE: u64 = 4_096;
 const HUGE: u64 = 2 << 20;
 /// Pages of a huge page.
 const PAGES: u64 = HUGE / PAGE;
-/// What a sample costs the process. Measured: 2.4 us with 24 KiB of stack (docs/attach.md).
+/// What a sample costs the process. Measured: 1.9 us with 20 KiB of stack, and up to 4 us on a busy machine
+/// (docs/attach.md).
 const SAMPLE: Duration = Duration::from_nanos(3_000);
 /// Samples may take one part in so many of the process's time, or of a tenth of a processor's.
 const SHARE: u32 = 50;
 const LEAST: u32 = 10;
+/// What samples may take beyond that, once: the faults of some 130 MiB. A short burst is seen whole.
+const CREDIT: Duration = Duration::from_millis(100);
 /// How long a slice of time is, in which samples are taken or not.
 const SLICE: Duration = Duration::from_millis(10);
 /// How long samples may wait to be read.
@@ -140,6 +143,8 @@ pub struct Growth {
     was_partial: bool,
     slice: Instant,
     checked: Instant,
+    /// Seconds that samples may take before only a share of them is taken.
+    credit: f64,
     /// What checks take.
     check_cost: Duration,
     samples: u64,
@@ -201,6 +206,7 @@ impl Growth {
             was_partial: false,
             slice: now,
             checked: now,
+            credit: CREDIT.as_secs_f64(),
             check_cost: Duration::ZERO,
             samples: 0,
             samples_before: 0,
@@ -530,8 +536,10 @@ impl Growth {
     /// which memory is taken in the order of addresses. While not all faults are sampled, pages without a sample are
     /// what the others stand for.
     fn fill(&mut self, changes: &mut Vec<Change>) {
-        self.lost_before = self.lost;
-        if self.was_partial {
+        // Where none was lost, pages without a sample came without a fault (MADV_POPULATE_WRITE): nobody knows under
+        // which stack.
+        let lost = self.lost - std::mem::replace(&mut self.lost_before, self.lost);
+        if self.was_partial || lost == 0 {
             return;
         }
         let begun = Instant::now();
@@ -592,7 +600,10 @@ impl Growth {
         let own = spent.saturating_sub(self.spent_before).max(CHECK / LEAST);
         (self.spent_before, self.samples_before) = (spent, self.samples + self.lost);
         let allowed = (own / SHARE).as_secs_f64();
+        let credit = self.credit + allowed - took.as_secs_f64();
+        self.credit = credit.min(CREDIT.as_secs_f64());
         let next = match took.as_secs_f64() {
+            _ if self.credit >= 0.0 => 1.0,
             took if took > 0.0 => (self.share * allowed / took).min(2.0 * self.share),
             _ => 2.0 * self.share,
         };
