@@ -363,7 +363,7 @@ impl Growth {
                 return;
             }
             // What was unknown when the mappings were read later is gone.
-            if self.find(sample.address).is_none() && sample.time >= self.refreshed_at {
+            if !self.is_known(sample.address) && sample.time >= self.refreshed_at {
                 let wait = REFRESH.max(self.refresh_cost * CHECKS);
                 if self.refreshed.elapsed() >= wait {
                     self.refresh();
@@ -466,6 +466,13 @@ impl Growth {
         let is_near =
             (pointer.saturating_sub(BELOW)..pointer.saturating_add(BELOW)).contains(&address);
         may_be_heap(mapping) && !(self.is_stack(address) || is_near && mapping.contains(pointer))
+    }
+
+    /// Whether it is known what lies there. What was reserved without access when the mappings were read is the heap's by
+    /// now, if there was a fault.
+    fn is_known(&self, address: u64) -> bool {
+        let found = self.find(address);
+        found.is_some_and(|mapping| mapping.writable || mapping.inode != 0)
     }
 
     fn find(&self, address: u64) -> Option<&Mapping> {
