@@ -12,6 +12,12 @@ else()
 endif()
 include(GoogleTest)
 
+# The layers are the same code on every system, and the tests of Linux guard them. tests/windows/memory.cpp and its
+# neighbours guard what Windows has of its own, so the short form leaves a third of all objects out.
+if(WIN32 AND NOT LOAM_LONG_TESTS)
+  return()
+endif()
+
 # The pretended system replaces src/os/SYSTEM.cpp.
 file(GLOB fake_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/fake_system/*.cpp")
 loam_object_library(loam_fake_checked EXCLUDE_FROM_ALL ${fake_sources})
@@ -22,9 +28,6 @@ file(GLOB unit_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/unit/*/*.cpp
 set(unit_tests "")
 if(WIN32)
   list(FILTER unit_sources EXCLUDE REGEX "/(${LOAM_UNIT_LINUX_ONLY})[.]cpp$")
-  add_compile_options(-mno-ms-bitfields # as the library is compiled
-    # gcc 12 takes an address computed from a table's entry for another object
-    -Wno-stringop-overflow)
 endif()
 foreach(source IN LISTS unit_sources)
   cmake_path(GET source PARENT_PATH folder)
