@@ -6,13 +6,15 @@
 // clock stopped.
 //
 // Parameters: --program (the prepared file), --speed-percent (of the recording's time; 0: no
-// pauses), or --rooms (classes.h). apart.h describes REPLAY_APART of the environment. Measured: the
+// pauses), --baseline (print the replayer's own memory and end), or --rooms (classes.h). apart.h describes REPLAY_APART of the environment. Measured: the
 // lab's lines (native/workloads/README.md). A checkpoint also has:
 //   anonymous_bytes (RssAnon less the baseline), heap_bytes (mappings that hold blocks; null without
 //   a comparison), recorded_heap_bytes, live_blocks, threads.
 // The end line has heap_peak_bytes (the peak less the baseline), allocations and frees.
 //
-// The replayer's tables, stacks and buffers are mapped and touched before the baseline is taken.
+// The replayer's tables, stacks and buffers are mapped and touched before the baseline is taken. What
+// an allocator has of its own before its first block counts as that allocator's: the baseline is
+// that of the same program on the C library's malloc (reference.h).
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -25,6 +27,7 @@
 #include "classes.h"
 #include "harness/recorder.h"
 #include "program.h"
+#include "reference.h"
 #include "residence.h"
 #include "slots.h"
 
@@ -91,7 +94,8 @@ class Replayer {
     const uint64_t peak = recorder_.peak(memory_figures().resident);
     recorder_.finish()
         .hex("checksum", head_.operations * 0x9e3779b97f4a7c15u + head_.allocations)
-        .add("heap_peak_bytes", peak > recorder_.baseline() ? peak - recorder_.baseline() : 0)
+        .add("heap_peak_bytes",
+             peak + fixed_ > recorder_.baseline() ? peak + fixed_ - recorder_.baseline() : 0)
         .add("allocations", sums.allocations)
         .add("frees", sums.frees)
         .add("failed_allocations", sums.failed)
@@ -101,7 +105,14 @@ class Replayer {
   }
 
   void open_apart() { apart_.open(); }
-  void set_baseline() { anonymous_baseline_ = anonymous(); }
+  static uint64_t own_bytes() { return anonymous(); }
+  // `reference`: the replayer's own memory where no allocator adds to it; kUnknown: it is not known.
+  void set_baseline(uint64_t reference) {
+    const uint64_t now = anonymous();
+    fixed_ = reference < now ? now - reference : 0;
+    anonymous_baseline_ = now - fixed_;
+  }
+  uint64_t fixed_bytes() const { return fixed_; }
 
  private:
   struct Sums {
@@ -396,6 +407,7 @@ class Replayer {
   std::atomic<uint32_t> done_{0};
   std::atomic<uint64_t> measuring_ns_{0};
   uint64_t begun_ = 0, operations_before_ = 0, anonymous_baseline_ = 0;
+  uint64_t fixed_ = 0;  // what the allocator has before its first block
   char nowhere_ = 0;
   static inline Replayer* owner_ = nullptr;
 };
@@ -409,6 +421,8 @@ int main(int argc, char** argv) {
                                      "of the recording's time; 0: without its pauses");
   const std::string_view sizes =
       args.text("rooms", "", "only print what malloc makes of these sizes (with commas)");
+  const bool only_baseline =
+      args.number("baseline", 0, 0, 0, 1, "1: only print the replayer's own memory, in bytes") != 0;
   args.done();
   if (!sizes.empty()) {
     print_rooms(sizes);
@@ -433,8 +447,14 @@ int main(int argc, char** argv) {
   Recorder recorder(args);
   static Replayer replayer(file, head, speed, recorder);
   replayer.open_apart();
-  recorder.start();
-  replayer.set_baseline();
+  if (only_baseline) {
+    print_own_bytes(replayer.own_bytes());
+    return 0;
+  }
+  const uint64_t reference = reference_bytes(argv[0], path);
+  JsonLine& start = recorder.start();
+  replayer.set_baseline(reference);
+  start.add("fixed_bytes", replayer.fixed_bytes());
   replayer.run();
   replayer.finish();
 }

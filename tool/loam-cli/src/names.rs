@@ -4,7 +4,7 @@ use loam_process::symbols::Symbols;
 
 use crate::output;
 
-/// Says which files are others than those that were recorded, or may be.
+/// Names the files that differ, or may differ, from those that were recorded.
 pub fn warn_of_other_files(symbols: &Symbols) {
     for path in symbols.other_files() {
         output::print_warning(&format!(

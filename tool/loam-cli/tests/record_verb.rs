@@ -375,10 +375,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     let options = ["--output", "/dev/full", "--overwrite"];
     let ran = Ran::of(place.command(&options, &["2", "20000"]).output().unwrap());
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(
-        ran.out.contains("expect size 701"),
-        "the program ended: {ran:?}"
-    );
+    assert!(ran.out.contains("expect size 701"), "{ran:?}");
     assert!(
         ran.err.contains("/dev/full") && ran.err.contains("No space left"),
         "{ran:?}"
@@ -396,9 +393,19 @@ fn a_file_that_may_not_grow_ends_the_recording_and_what_was_written_can_be_read(
         "the program ended: {ran:?}"
     );
     assert!(ran.err.contains("--max-size"), "{ran:?}");
+    assert!(fs::metadata(place.path("t.trace")).unwrap().len() <= 100 << 10);
     let told = read(&place.path("t.trace"));
     assert!(told.events > 0 && told.events < 2 * 4 * 1_000_000);
     assert_eq!(told.ends[0].1, Ended::Running);
+}
+
+#[test]
+fn the_memory_of_a_program_whose_first_thread_has_ended_is_seen() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("leaver");
+    assert_eq!(place.record(&[], &[]).code, Some(0));
+    let large = |one: &Sample| one.resident_heap > Some(16 << 20);
+    assert!(read(&place.path("t.trace")).samples.iter().any(large));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::common::recorded::{Program, PAGE};
 use crate::common::{replayer, Ran};
-use loam_format::trace::{AllocFamily, Event, Record, Sample};
+use loam_format::trace::{AllocFamily, Event, Header, Process, Record, Sample, Writer};
 use loam_lab::replay::{self, Prepared, Wishes};
 use loam_lab::traces::Never;
 use serde_json::Value;
@@ -25,8 +25,14 @@ fn prepared(trace: &Path, folder: &Path, pauses: bool) -> Prepared {
 
 /// Runs the replayer alone. Returns its lines.
 fn replayed(program: &Path, arguments: &[&str]) -> Vec<Value> {
+    replayed_on(program, arguments, None)
+}
+
+/// The same with a preloaded library.
+fn replayed_on(program: &Path, arguments: &[&str], library: Option<&Path>) -> Vec<Value> {
     let replayer = replayer().expect("looked for before");
     let output = Command::new(replayer)
+        .envs(library.map(|path| ("LD_PRELOAD", path)))
         .arg("--program")
         .arg(program)
         .args(arguments)
@@ -83,6 +89,85 @@ fn server(trace: &Path, workers: u32, steps: u64) -> recorded::Ran {
         program.event(worker, Event::ThreadEnds);
     }
     program.end()
+}
+
+#[test]
+fn what_an_allocator_has_before_its_first_block_counts_as_its_memory() {
+    if replayer().is_none() {
+        return;
+    }
+    const FIXED: u64 = 8 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("server.trace");
+    server(&trace, 1, 20_000);
+    let prepared = prepared(&trace, dir.path(), false);
+    let source = dir.path().join("fixed.c");
+    std::fs::write(
+        &source,
+        format!(
+            "#include <string.h>\n#include <sys/mman.h>\n\
+             __attribute__((constructor)) static void start(void) {{ memset(mmap(0, {FIXED}, 3, 0x22, -1, 0), 1, {FIXED}); }}\n"
+        ),
+    )
+    .unwrap();
+    let library = dir.path().join("fixed.so");
+    common::compile(&["-shared", "-fPIC"], &source, &library);
+    let figures = |library: Option<&Path>| {
+        let lines = replayed_on(&prepared.path, &[], library);
+        let bytes = |line: &Value, key: &str| line[key].as_u64().unwrap();
+        let last = lines.iter().rfind(|line| line["type"] == "checkpoint");
+        (
+            bytes(&lines[0], "fixed_bytes"),
+            bytes(last.unwrap(), "anonymous_bytes"),
+            bytes(lines.last().unwrap(), "heap_peak_bytes"),
+        )
+    };
+    let (plain, fixed) = (figures(None), figures(Some(&library)));
+    assert_eq!(plain.0, 0);
+    // The loader's own data of one more library, and where the kernel lays the stack.
+    let near = |more: u64| (FIXED..FIXED + (1 << 20)).contains(&more);
+    assert!(near(fixed.0), "{plain:?} {fixed:?}");
+    assert!(near(fixed.1 - plain.1 + (256 << 10)), "{plain:?} {fixed:?}");
+    assert!(near(fixed.2 - plain.2 + (256 << 10)), "{plain:?} {fixed:?}");
+}
+
+#[test]
+fn the_process_that_requested_most_bytes_is_replayed_not_the_one_with_most_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.trace");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = Writer::new(file, &Header::default()).unwrap();
+    for (count, size) in [(1_000, 20), (3, 1 << 20)] {
+        let stream = writer.process(&Process::default()).unwrap();
+        for at in 0..count {
+            let event = Event::Allocate {
+                family: AllocFamily::Malloc,
+                address: 0x1000_0000 + at * 0x20_0000,
+                size,
+                alignment: 0,
+            };
+            let record = Record {
+                time: at,
+                thread: 0,
+                event,
+            };
+            writer.push(stream, &record).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    let survey = replay::survey(&path).unwrap();
+    assert_eq!(survey.choose(None).unwrap(), 1);
+}
+
+#[test]
+fn a_prepared_replay_has_no_name_that_could_stay_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, folder) = (dir.path().join("server.trace"), dir.path().join("folder"));
+    std::fs::create_dir(&folder).unwrap();
+    server(&trace, 1, 20_000);
+    let prepared = prepared(&trace, &folder, false);
+    assert!(prepared.path.exists());
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }
 
 #[test]

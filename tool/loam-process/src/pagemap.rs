@@ -85,7 +85,7 @@ pub struct Pagemap {
 impl Pagemap {
     /// Opens it.
     pub fn open(pid: Pid) -> io::Result<Pagemap> {
-        let file = File::open(format!("/proc/{pid}/pagemap"))?;
+        let file = File::open(format!("/proc/{}/pagemap", super::process::face(pid)))?;
         let scans = AtomicBool::new(rustix::param::page_size() as u64 == PAGE);
         Ok(Pagemap { file, scans })
     }

@@ -333,7 +333,12 @@ pub fn is_being_killed(pid: Pid) -> bool {
 /// Resident bytes that belong to no file and to no shared memory, exact to the kernel's batches of counting: the
 /// cheapest figure. None for a process that has ended.
 pub fn private_bytes(pid: Pid) -> Option<u64> {
-    let text = read_short(&format!("/proc/{pid}/statm")).ok()?;
+    let read = |pid| read_short(&format!("/proc/{pid}/statm")).ok();
+    let own = read(pid)?;
+    let text = match own.first() {
+        Some(b'0') => read(face(pid))?,
+        _ => own,
+    };
     let text = std::str::from_utf8(&text).ok()?;
     let mut words = text.split_ascii_whitespace().skip(1);
     let mut pages = || words.next()?.parse::<u64>().ok();

@@ -30,21 +30,22 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "LIST")]
     allocators: Vec<String>,
 
-    /// Replay this process, by its number in `loam trace info` (default: the process with most events)
+    /// Replay this process, by its number in `loam trace info` (default: the process that requested most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
-    /// `max` leaves out the program's pauses; a number N keeps them and makes them N times shorter
+    /// `auto` keeps the program's pauses; `max` leaves them out; a number N keeps them and makes them N times shorter
     ///
-    /// Some allocators give memory back as time passes. That shows only with pauses.
-    #[arg(long, value_name = "max|N", default_value = "max", value_parser = parse_speed)]
+    /// Some allocators give memory back as time passes. That shows only with pauses. `auto` makes the pauses of a recording
+    /// longer than ten seconds shorter, so that a trial takes about ten seconds. The table says by how much.
+    #[arg(long, value_name = "auto|max|N", default_value = "auto", value_parser = parse_speed)]
     speed: Speed,
 
-    /// Measure each allocator that stays in the choice in so many trials
+    /// Measure each allocator that stays in the choice N times
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
     trials: u32,
 
-    /// Stop a trial after so many seconds
+    /// Stop a trial after S seconds
     #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 
@@ -61,7 +62,7 @@ const EXAMPLES: &str = "\
 Examples:
   loam record --output t.trace -- ./server
   loam advise t.trace                 try every allocator found
-  loam advise t.trace --speed 1       keep the program's pauses
+  loam advise t.trace --speed 1       keep the program's pauses whole, however long
   loam advise t.trace --allocators loam,jemalloc,jemalloc:memory
   loam advise t.trace --html advice.html
 

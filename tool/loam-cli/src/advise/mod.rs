@@ -201,12 +201,17 @@ fn answer(
         trace,
     )];
     remarks.extend(trace.remarks.iter().cloned());
-    if trace.speed_percent == 0 {
-        remarks.push(
-            "The program's pauses were left out: what a heap gives back as time passes is not in these figures \
-             (--speed 1)."
+    match trace.speed_percent {
+        0 => remarks.push(
+            "The program's pauses were left out: what a heap gives back as time passes is not in these figures."
                 .to_owned(),
-        );
+        ),
+        percent if percent > 100 => remarks.push(format!(
+            "The program's pauses were {:.0} times shorter: a heap that gives memory back as time passes gave back less \
+             (--speed 1 keeps them whole).",
+            percent as f64 / 100.0
+        )),
+        _ => {}
     }
     let failed = results.failed();
     let failed = failed.filter(|trial| trial.status != Status::Unavailable);

@@ -27,7 +27,7 @@ pub struct DoctorArgs {
     #[arg(value_name = "PID|NAME")]
     target: Target,
 
-    /// Look again and again for so many seconds, to find growth
+    /// Keep looking for this many SECONDS, to find growth
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     watch: Option<Duration>,
 

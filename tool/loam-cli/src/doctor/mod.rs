@@ -34,9 +34,9 @@ use crate::stats;
 use args::DoctorOptions;
 use grower::{Grower, Grown};
 
-/// After a look comes a pause so many times as long.
+/// The pause after a look is this many times as long as the look.
 const PAUSE: u32 = 3;
-/// A watch may take so many times what was asked for, until there are looks enough.
+/// A watch may take this many times the requested time, until there are enough looks.
 const LONGER: u32 = 8;
 
 /// Runs the verb.

@@ -7,7 +7,7 @@ use clap::Args;
 use loam_lab::gate::limits::{Limit, Limits};
 use loam_lab::options::MeasureOptions;
 
-use crate::replay::args::{measured, parse_speed, Speed};
+use crate::replay::args::{measured, parse_fixed_speed, Speed};
 use crate::replay::Which;
 
 /// Fail when a recorded program needs more memory, page faults or processor time than a baseline.
@@ -44,15 +44,15 @@ pub struct GateArgs {
     #[arg(long, value_name = "SPEC")]
     allocator: Option<String>,
 
-    /// Replay this process, by its number in `loam trace info` (default: the process with most events)
+    /// Replay this process, by its number in `loam trace info` (default: the process that requested most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
     /// `max` leaves out the program's pauses; a number N keeps them and makes them N times shorter
-    #[arg(long, value_name = "max|N", default_value = "max", value_parser = parse_speed)]
+    #[arg(long, value_name = "max|N", default_value = "max", value_parser = parse_fixed_speed)]
     speed: Speed,
 
-    /// Replay each trace in so many trials
+    /// Replay each trace N times
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: u32,
 
@@ -64,7 +64,7 @@ pub struct GateArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Stop a trial after so many seconds
+    /// Stop a trial after S seconds
     #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 }

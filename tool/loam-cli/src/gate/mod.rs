@@ -115,7 +115,9 @@ fn reference(options: &GateOptions) -> Result<Reference> {
         }));
     }
     let baseline = Baseline::load(path)?;
-    if baseline.speed_percent != options.which.speed.percent {
+    // Both verbs' speeds that a baseline may have are fixed ones.
+    let speed_percent = options.which.speed.percent(0);
+    if baseline.speed_percent != speed_percent {
         let speed = |percent| match percent {
             0 => "--speed max".to_owned(),
             percent => format!("--speed {}", percent as f64 / 100.0),
@@ -124,7 +126,7 @@ fn reference(options: &GateOptions) -> Result<Reference> {
             "{} was measured with {}, and this is {}: what a heap gives back in pauses differs; use the same speed",
             path.display(),
             speed(baseline.speed_percent),
-            speed(options.which.speed.percent)
+            speed(speed_percent)
         );
     }
     Ok(Reference::File(Box::new(baseline)))

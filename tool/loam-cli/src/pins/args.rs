@@ -31,11 +31,11 @@ pub struct PinsArgs {
     #[arg(long, value_enum)]
     by: Option<ByName>,
 
-    /// Show this process of a trace, by its number in `loam trace info` (default: the process with most events)
+    /// Show this process of a trace, by its number in `loam trace info` (default: the process that requested most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
-    /// Show so many rows; the JSON has all rows
+    /// Show N rows; the JSON has all rows
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
 

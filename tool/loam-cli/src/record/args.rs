@@ -124,7 +124,7 @@ pub struct RecordOptions {
     pub drops_when_full: bool,
     /// Bytes of the file at which the recording ends.
     pub max_size: Option<u64>,
-    /// A stack for each so many requested bytes; 0: none.
+    /// Requested bytes for each recorded stack, on average; 0: no stacks.
     pub stack_bytes: u64,
     /// Start even what can not take the preload.
     pub force: bool,

@@ -9,7 +9,7 @@ use loam_format::trace::{Sample, Touch};
 use loam_process::gently::{self, Looked};
 use loam_process::mappings::Mapping;
 use loam_process::pagemap::Pagemap;
-use loam_process::process::private_bytes;
+use loam_process::process::{face, private_bytes};
 use loam_process::rings::{now, Blocks, GRANULE};
 
 use super::board::{lock, Board, Live, Note};
@@ -19,14 +19,14 @@ use super::describe::Modules;
 const EVERY: Duration = Duration::from_millis(100);
 /// How often it is seen whether their memory changed meanwhile.
 const GLANCE: Duration = Duration::from_millis(5);
-/// Glances may take one part in so many of the time.
+/// Glances may take this part of the time (1/N).
 const GLANCES: u32 = 50;
-/// What a look is due for: a change of one part in so many, and at least so many bytes.
+/// A look is due when memory changed by this part of it (1/N) and by at least LEAST_CHANGE bytes.
 const CHANGE: u64 = 16;
 const LEAST_CHANGE: u64 = 1 << 20;
-/// Looks may take one part in so many of a process's time, and so much at its beginning, when there is most to be seen:
-/// a program that runs for a second has looks enough.
+/// Looks may take this part of a process's time (1/N).
 const SHARE: u32 = 100;
+/// This much time is granted at the start, when memory changes most. So a program that runs for a second has enough looks.
 const BEGINNING: Duration = Duration::from_millis(20);
 /// When a process is described anew.
 const DESCRIBED_AT: [Duration; 3] = [
@@ -141,8 +141,15 @@ fn glance(
 /// What the system has counted already.
 pub fn cheap(pid: i32, ticks: u64) -> Option<Sample> {
     let process = procfs::process::Process::new(pid).ok()?;
-    let status = process.status().ok()?;
+    let mut status = process.status().ok()?;
     let stat = process.stat().ok()?;
+    if status.rssanon.is_none() {
+        // Where the first thread has ended, another one shows the memory.
+        status = procfs::process::Process::new(face(pid))
+            .ok()?
+            .status()
+            .ok()?;
+    }
     let kilobytes = |value: Option<u64>| value.map(|value| value * 1024);
     let nanoseconds = |value: u64| Some(value * (1_000_000_000 / ticks));
     // A zombie has no memory, which is not the same as none.
@@ -161,8 +168,8 @@ pub fn cheap(pid: i32, ticks: u64) -> Option<Sample> {
     })
 }
 
-/// What of its memory is the heap's, into the sample, whose time is then that of the look's middle; and what of its large
-/// blocks is resident, as of the same moment.
+/// Adds to the sample how much of the process's memory is the heap's; the sample's time becomes the middle of the look.
+/// Returns how many pages of each large block were resident then.
 fn look(one: &Live, known: &mut Watched, began: u64, sample: &mut Sample) -> Vec<Touch> {
     let begin = now();
     let Ok(looked) = gently::read(one.pid) else {

@@ -36,6 +36,7 @@ fn write_all(
     board: &Board,
 ) -> Result<Statistics, WriteError> {
     let mut writer = Writer::new(file, header)?;
+    writer.bound(max_size);
     let mut flushed = Instant::now();
     loop {
         match notes.recv_timeout(FLUSH) {
@@ -49,7 +50,7 @@ fn write_all(
         }
         let bytes = writer.statistics().file_bytes;
         board.bytes.store(bytes, Ordering::Relaxed);
-        if max_size.is_some_and(|most| bytes >= most) && !board.is_stopped() {
+        if writer.is_full() && !board.is_stopped() {
             board.end_recording("the file has reached its --max-size".to_owned());
         }
     }

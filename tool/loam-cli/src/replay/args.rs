@@ -26,7 +26,7 @@ pub struct ReplayArgs {
     /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// Replay this process, by its number in `loam trace info` (default: the process with most events)
+    /// Replay this process, by its number in `loam trace info` (default: the process that requested most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
@@ -36,13 +36,14 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "LIST")]
     allocators: Vec<String>,
 
-    /// `max` leaves out the program's pauses; a number N keeps them and makes them N times shorter
+    /// `auto` keeps the program's pauses; `max` leaves them out; a number N keeps them and makes them N times shorter
     ///
-    /// Some allocators give memory back as time passes. That shows only with pauses.
-    #[arg(long, value_name = "max|N", default_value = "max", value_parser = parse_speed)]
+    /// Some allocators give memory back as time passes. That shows only with pauses. `auto` makes the pauses of a recording
+    /// longer than ten seconds shorter, so that a trial takes about ten seconds. The table says by how much.
+    #[arg(long, value_name = "auto|max|N", default_value = "auto", value_parser = parse_speed)]
     speed: Speed,
 
-    /// Measure each allocator in so many trials
+    /// Measure each allocator N times
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: u32,
 
@@ -58,7 +59,7 @@ pub struct ReplayArgs {
     #[arg(long, requires = "json")]
     overwrite: bool,
 
-    /// Stop a trial after so many seconds
+    /// Stop a trial after S seconds
     #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 }
@@ -68,23 +69,56 @@ Examples:
   loam record -- ./server --port 80     write the trace
   loam replay loam-server-1234.trace    measure every allocator found
   loam replay t.trace --allocators system,loam,jemalloc:MALLOC_CONF=dirty_decay_ms:0
-  loam replay t.trace --speed 10 --trials 1
-                                        keep the pauses, a tenth as long
+  loam replay t.trace --speed max --trials 1
+                                        leave the pauses out: quick, and no heap gives memory back by the clock
 
 Exit code 0 if all trials succeeded, 1 if a trial failed or the replay is not close enough to the program, 2 if the trace
 can not be replayed.";
 
 /// How fast.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Speed {
+pub enum Speed {
+    /// With pauses; a long recording goes faster.
+    Auto,
     /// Percent of the recording's speed; 0: without pauses.
-    pub percent: u64,
+    Percent(u64),
+}
+
+/// Chosen: the nanoseconds that a trial with `auto` may take. A shorter time distorts what allocators give back by the
+/// clock in more recordings; a longer one makes a run on ten allocators a matter of many minutes.
+const TRIAL_NS: u64 = 10_000_000_000;
+
+impl Speed {
+    /// Percent of the recording's speed, for a recording of this length. 0: without pauses.
+    pub fn percent(self, nanoseconds: u64) -> u64 {
+        match self {
+            Speed::Percent(percent) => percent,
+            Speed::Auto => {
+                let exact = u128::from(nanoseconds) * 100 / u128::from(TRIAL_NS);
+                u64::try_from(exact)
+                    .unwrap_or(u64::MAX)
+                    .clamp(100, MOST_PERCENT)
+            }
+        }
+    }
+}
+
+/// The most that the replayer takes.
+const MOST_PERCENT: u64 = 1_000_000;
+
+/// Reads `auto`, `max` or a number.
+pub fn parse_speed(text: &str) -> Result<Speed, String> {
+    match text {
+        "auto" => Ok(Speed::Auto),
+        _ => parse_fixed_speed(text)
+            .map_err(|reason| reason.replacen("it is `max`", "it is `auto`, `max`", 1)),
+    }
 }
 
 /// Reads `max` or a number.
-pub fn parse_speed(text: &str) -> Result<Speed, String> {
+pub fn parse_fixed_speed(text: &str) -> Result<Speed, String> {
     if text == "max" {
-        return Ok(Speed { percent: 0 });
+        return Ok(Speed::Percent(0));
     }
     let number: f64 = text
         .parse()
@@ -92,9 +126,7 @@ pub fn parse_speed(text: &str) -> Result<Speed, String> {
     if !(0.01..=10_000.0).contains(&number) {
         return Err("it is `max`, or a number from 0.01 to 10000".to_owned());
     }
-    Ok(Speed {
-        percent: (number * 100.0).round() as u64,
-    })
+    Ok(Speed::Percent((number * 100.0).round() as u64))
 }
 
 /// What `replay` is to do.
@@ -151,12 +183,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_speed_is_max_or_a_number() {
-        assert_eq!(parse_speed("max").unwrap().percent, 0);
-        assert_eq!(parse_speed("1").unwrap().percent, 100);
-        assert_eq!(parse_speed("0.5").unwrap().percent, 50);
+    fn a_speed_is_auto_or_max_or_a_number() {
+        let second = 1_000_000_000;
+        let percent =
+            |text: &str, seconds: u64| parse_speed(text).unwrap().percent(seconds * second);
+        assert_eq!(percent("max", 100), 0);
+        assert_eq!(percent("1", 100), 100);
+        assert_eq!(percent("0.5", 100), 50);
+        assert_eq!((percent("auto", 0), percent("auto", 9)), (100, 100));
+        assert_eq!(percent("auto", 600), 6_000);
+        assert_eq!(percent("auto", 10_000_000), 1_000_000);
         for wrong in ["fast", "0", "-1", "nan", "1e9"] {
             assert!(parse_speed(wrong).is_err(), "{wrong}");
         }
+        assert!(parse_fixed_speed("auto").is_err());
     }
 }

@@ -38,8 +38,7 @@ pub fn run(options: &ReplayOptions, layout: &Layout) -> Result<Exit> {
     let survey = survey(which)?;
     // From here on a signal is noted, so that the temporary folder goes.
     let stop = Stop::when_asked()?;
-    let folder = folder()?;
-    let ready = match ready(which, &survey, folder.path(), &stop) {
+    let ready = match ready(which, &survey, &std::env::temp_dir(), &stop) {
         Err(error) => return interrupted(&error).ok_or(error),
         Ok(ready) => ready,
     };
@@ -97,12 +96,14 @@ pub fn ready_with(
     stop: &Stop,
 ) -> Result<Ready> {
     let stream = survey.choose(which.process)?;
+    let process = &survey.processes[&stream];
+    let speed_percent = (which.speed).percent(process.last_time.saturating_sub(process.first_time));
     let wishes = Wishes {
-        pauses: which.speed.percent != 0,
+        pauses: speed_percent != 0,
         lives,
     };
     let prepared = replay::prepare(survey, stream, wishes, folder, stop)?;
-    let record = record(which, survey, &prepared)?;
+    let record = record(which, survey, &prepared, speed_percent)?;
     output::say(&format!(
         "replaying {}: {} events of {}, {}",
         output::path(&which.trace),
@@ -114,7 +115,7 @@ pub fn ready_with(
         "--program".to_owned(),
         prepared.path.display().to_string(),
         "--speed-percent".to_owned(),
-        which.speed.percent.to_string(),
+        speed_percent.to_string(),
     ];
     Ok(Ready { arguments, record })
 }
@@ -158,7 +159,12 @@ fn refuse_other_pages(survey: &Survey) -> Result<(), ReplayError> {
     Ok(())
 }
 
-fn record(which: &Which, survey: &Survey, prepared: &Prepared) -> Result<TraceRecord> {
+fn record(
+    which: &Which,
+    survey: &Survey,
+    prepared: &Prepared,
+    speed_percent: u64,
+) -> Result<TraceRecord> {
     let process = &survey.processes[&prepared.stream].process;
     Ok(TraceRecord {
         path: which.trace.clone(),
@@ -176,7 +182,8 @@ fn record(which: &Which, survey: &Survey, prepared: &Prepared) -> Result<TraceRe
         threads: prepared.threads,
         seconds: prepared.nanoseconds as f64 * 1e-9,
         peak_live_bytes: prepared.peak_live,
-        speed_percent: which.speed.percent,
+        processor_seconds: survey.processes[&prepared.stream].processor_seconds(),
+        speed_percent,
         remarks: remarks(survey, prepared),
         error: None,
         marks: marks(survey, prepared)?,

@@ -51,7 +51,7 @@ pub struct TopArgs {
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 
-    /// End after so many looks
+    /// Stop after N looks
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     looks: Option<u64>,
 }

@@ -61,7 +61,7 @@ struct InfoArgs {
     /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// Show this process, by its number in the list (default: the process with most events)
+    /// Show this process, by its number in the list (default: the process that requested most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
@@ -76,7 +76,7 @@ struct HeadArgs {
     /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// Print so many events
+    /// Print at most N events
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     number: u64,
 
@@ -118,7 +118,7 @@ struct ExportArgs {
     #[arg(long, value_enum, default_value_t = Format::Csv)]
     format: Format,
 
-    /// Write only this process, by its number in `loam trace info` (default: all; of blocks and stacks, the process with most events)
+    /// Write only this process, by its number in `loam trace info` (default: all; of blocks and stacks, the process that requested most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 

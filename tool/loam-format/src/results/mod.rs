@@ -174,6 +174,9 @@ pub struct TraceRecord {
     pub seconds: f64,
     /// The most bytes that lived at once.
     pub peak_live_bytes: u64,
+    /// Processor time of the program when it was recorded, in seconds; none if no sample has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor_seconds: Option<f64>,
     /// The speed of the replay, in percent of the recording's time; 0: without pauses.
     pub speed_percent: u64,
     /// Cautions for readers of the figures, in sentences.

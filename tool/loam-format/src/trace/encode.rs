@@ -101,6 +101,7 @@ pub struct Encoder {
     rows: u32,
     /// The chunk is closed when it has this many rows.
     limit: u32,
+    most_rows: u32,
     unit: Unit,
     first_time: u64,
     last_time: u64,
@@ -114,6 +115,11 @@ pub struct Encoder {
 impl Encoder {
     /// An encoder of times in units of `unit` nanoseconds.
     pub fn new(unit: u64) -> Encoder {
+        Encoder::of_chunks(unit, MAX_ROWS)
+    }
+
+    /// The same, whose chunks have at most this many rows.
+    pub fn of_chunks(unit: u64, most_rows: u32) -> Encoder {
         Encoder {
             columns: Default::default(),
             predictor: Predictor::default(),
@@ -122,7 +128,8 @@ impl Encoder {
             resizing: Vec::new(),
             chunk: 1,
             rows: 0,
-            limit: MAX_ROWS,
+            limit: most_rows,
+            most_rows,
             unit: Unit::of(unit.max(1)),
             first_time: 0,
             last_time: 0,
@@ -263,7 +270,7 @@ impl Encoder {
         }
         self.rows = 0;
         self.timed = 0;
-        self.limit = MAX_ROWS;
+        self.limit = self.most_rows;
         self.run = (0, 0);
         self.missed = 0;
         self.blocks = 0;

@@ -200,6 +200,36 @@ fn each_chunk_stands_alone_and_every_flush_leaves_a_readable_prefix() {
 }
 
 #[test]
+fn a_bounded_file_is_never_larger_and_ends_with_its_streams() {
+    let events = every_event();
+    for most in [6_000, 9_000, 20_000] {
+        let bytes = written(&Header::default(), |writer| {
+            writer.bound(Some(most));
+            let stream = writer.process(&Process::default()).unwrap();
+            for round in 0..5_000 {
+                for record in &events {
+                    let time = record.time + round * (1 << 20);
+                    writer.push(stream, &Record { time, ..*record }).unwrap();
+                }
+                writer.flush().unwrap();
+            }
+            assert!(writer.is_full());
+            writer.end(stream, End::default()).unwrap();
+        });
+        assert!(bytes.len() as u64 <= most, "{} of {most}", bytes.len());
+        let (all, damaged, missing) = items(&bytes);
+        assert_eq!((damaged, missing), (0, 0));
+        let Some((_, Item::End(end))) = all.last() else {
+            panic!("the stream has no end")
+        };
+        let kept = all
+            .iter()
+            .filter(|(_, item)| matches!(item, Item::Event(..)));
+        assert_eq!(end.events, kept.count() as u64);
+    }
+}
+
+#[test]
 fn a_chunk_of_a_kind_that_is_not_known_is_passed_over() {
     let header = written(&Header::default(), |_| {});
     let mut sealer = chunk::Sealer::new().unwrap();

@@ -96,7 +96,18 @@ pub struct Writer<W> {
     index: Vec<IndexRow>,
     statistics: Statistics,
     raw: Vec<u8>,
+    /// The most bytes of the file.
+    most: Option<u64>,
+    is_full: bool,
 }
+
+/// Bytes that are kept free below the most for each stream: the last description of its process, and its end.
+const STREAM_RESERVE: u64 = 4 << 10;
+/// The same for each chunk, for its row of the index.
+const CHUNK_RESERVE: u64 = 32;
+/// A chunk of a bounded file has at most one event for each 32 bytes of the file. An event takes two to eight bytes, so
+/// several chunks fit.
+const CHUNK_SHARE: u64 = 32;
 
 impl<W: Write> Writer<W> {
     /// Begins a trace: the file's head and the header.
@@ -118,9 +129,35 @@ impl<W: Write> Writer<W> {
                 ..Statistics::default()
             },
             raw: Vec::new(),
+            most: None,
+            is_full: false,
         };
         writer.json(ChunkKind::Header, 0, 1, header)?;
         Ok(writer)
+    }
+
+    /// Bounds the file. A chunk of events or of a table that does not fit any more is left out, and so is each later one:
+    /// the trace ends there. Descriptions of processes and their ends are always written.
+    pub fn bound(&mut self, most: Option<u64>) {
+        self.most = most;
+    }
+
+    /// Whether something was left out because the file is as large as it may be, or hardly anything more fits.
+    pub fn is_full(&self) -> bool {
+        self.is_full || self.most.is_some_and(|most| self.reserved() > most)
+    }
+
+    /// Most rows of a chunk of events: a small file has room for several chunks.
+    fn chunk_rows(&self) -> u32 {
+        let most = self.most.unwrap_or(u64::MAX) / CHUNK_SHARE;
+        most.clamp(1, u64::from(MAX_ROWS)) as u32
+    }
+
+    /// Bytes of the file, with those that its end will take.
+    fn reserved(&self) -> u64 {
+        self.statistics.file_bytes
+            + self.streams.len() as u64 * STREAM_RESERVE
+            + self.index.len() as u64 * CHUNK_RESERVE
     }
 
     /// Adds a stream.
@@ -148,12 +185,12 @@ impl<W: Write> Writer<W> {
 
     /// The same for events that are made while they are encoded.
     pub fn push_from(&mut self, stream: Stream, source: &mut dyn Source) -> Result<(), WriteError> {
-        let unit = self.unit;
+        let (unit, rows) = (self.unit, self.chunk_rows());
         while !source.is_empty() {
             let pending = &mut self.streams[stream.0 as usize];
             let encoder = pending
                 .encoder
-                .get_or_insert_with(|| Box::new(Encoder::new(unit)));
+                .get_or_insert_with(|| Box::new(Encoder::of_chunks(unit, rows)));
             source.fill(encoder);
             if encoder.is_closed() {
                 self.flush_events(stream.0)?;
@@ -278,13 +315,15 @@ impl<W: Write> Writer<W> {
         };
         self.raw.clear();
         let bytes = encoder.finish(pending.written, &mut self.raw);
-        pending.written += u64::from(rows);
+        let before = self.statistics.file_bytes;
+        if !self.write(ChunkKind::Events, stream, rows, row)? {
+            return Ok(());
+        }
+        self.streams[stream as usize].written += u64::from(rows);
         for (sum, bytes) in self.statistics.columns.iter_mut().zip(bytes) {
             *sum += bytes;
         }
         self.statistics.events += u64::from(rows);
-        let before = self.statistics.file_bytes;
-        self.write(ChunkKind::Events, stream, rows, row)?;
         self.statistics.event_bytes += self.statistics.file_bytes - before;
         Ok(())
     }
@@ -331,7 +370,8 @@ impl<W: Write> Writer<W> {
         }
         self.raw.clear();
         table::encode_first(rows, columns, &mut self.raw);
-        self.write(kind, stream, rows.len() as u32, IndexRow::default())
+        self.write(kind, stream, rows.len() as u32, IndexRow::default())?;
+        Ok(())
     }
 
     fn json<T: serde::Serialize>(
@@ -349,18 +389,34 @@ impl<W: Write> Writer<W> {
                 bytes: self.raw.len(),
             });
         }
-        self.write(kind, stream, rows as u32, IndexRow::default())
+        self.write(kind, stream, rows as u32, IndexRow::default())?;
+        Ok(())
     }
 
-    /// Writes a chunk. Its payload is in `raw`.
+    /// Writes a chunk. Its payload is in `raw`. False: it was left out.
     fn write(
         &mut self,
         kind: ChunkKind,
         stream: u32,
         rows: u32,
         row: IndexRow,
-    ) -> Result<(), WriteError> {
+    ) -> Result<bool, WriteError> {
+        let reserved = self.reserved();
         let sealed = self.sealer.seal(kind, stream, rows, &self.raw)?;
+        let may_lack = matches!(
+            kind,
+            ChunkKind::Events
+                | ChunkKind::Samples
+                | ChunkKind::Touches
+                | ChunkKind::Marks
+                | ChunkKind::Frames
+                | ChunkKind::Stacks
+        );
+        let whole = reserved + sealed.len() as u64;
+        if may_lack && (self.is_full || self.most.is_some_and(|most| whole > most)) {
+            self.is_full = true;
+            return Ok(false);
+        }
         self.out.write_all(sealed)?;
         self.index.push(IndexRow {
             offset: Some(self.statistics.file_bytes),
@@ -370,6 +426,6 @@ impl<W: Write> Writer<W> {
             ..row
         });
         self.statistics.file_bytes += sealed.len() as u64;
-        Ok(())
+        Ok(true)
     }
 }

@@ -206,7 +206,7 @@ fn separate(one: &Separated, stacks: Option<&Stacks>) -> Hint {
     };
     let mut text = format!(
         "With the blocks that live {} ({:.0} % of the requested bytes) in a heap of their own the program has {} of the \
-         average memory, {} less, and {} of the processor time. {how}. `loam_heap_create` makes such a heap.",
+         average memory, {} less, and {} of the program's processor time. {how}. `loam_heap_create` makes such a heap.",
         Clock::words(one.class),
         100.0 * one.share,
         super::ratio(&Some(one.ratio)),

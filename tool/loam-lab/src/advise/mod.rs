@@ -24,15 +24,15 @@ use crate::allocators::Allocator;
 use crate::allocators::Status;
 use crate::analyse::runs::{Row, Run, View};
 use crate::analyse::stats::Summary;
-use crate::experiments::replay::{average, processor};
+use crate::experiments::replay::{average, processor, OTHERS_ERROR};
 
 /// Candidates that get all trials, beside the recorded allocator.
 pub const MOST_KEPT: usize = 5;
 /// A candidate is beaten if another one has this part of both its memory and its time, or less. The margin is needed
 /// because a single trial scatters.
 const BEATEN_BY: f64 = 0.97;
-/// The ratio that is worth a change. Chosen, as the doctor's and the gate's limits are.
-const WORTH: f64 = 0.95;
+/// The ratio that is worth a change: beyond the error of a replay on another allocator than the recorded one.
+const WORTH: f64 = 1.0 - OTHERS_ERROR;
 /// By what factor the other of the two figures may grow.
 const COST: f64 = 1.10;
 
@@ -62,24 +62,42 @@ pub struct Place {
     pub time: Summary,
     /// Memory, divided by that of the recorded allocator, paired by round.
     pub memory_ratio: Option<Summary>,
-    /// Processor time, in the same way.
+    /// The program's processor time, in the same way: the rest of the program takes as long on every allocator.
     pub time_ratio: Option<Summary>,
+}
+
+/// The part of the program's processor time that its allocator takes, by the replay on the recorded one: a heap that is
+/// twice as fast saves half of this. 1 if the program's time is not known.
+fn heap_share(results: &Results, base: &Row) -> f64 {
+    let mut traces = results
+        .experiments
+        .iter()
+        .filter_map(|one| one.trace.as_ref());
+    let program = traces.find_map(|trace| trace.processor_seconds);
+    let replayed = Summary::of(&base.values(processor)).map(|one| one.median);
+    match (replayed, program) {
+        (Some(replayed), Some(program)) => (replayed / program).min(1.0),
+        _ => 1.0,
+    }
 }
 
 /// The places of all measured candidates.
 pub fn places(results: &Results, base: &str) -> Vec<Place> {
     let view = View::of(results, "replay");
     let base = view.rows.iter().find(|row| row.allocator == base);
+    let share = base.map_or(1.0, |base| heap_share(results, base));
     let place = |row: &Row| {
-        let ratio = |figure: fn(&Run) -> Option<f64>| {
-            base.and_then(|base| Summary::of(&row.ratios(base, figure)))
+        let ratios = |figure: fn(&Run) -> Option<f64>| {
+            base.map_or_else(Vec::new, |base| row.ratios(base, figure))
         };
+        let of_program = |ratio: &f64| 1.0 + share * (ratio - 1.0);
+        let times: Vec<f64> = ratios(processor).iter().map(of_program).collect();
         Some(Place {
             allocator: row.allocator.clone(),
             memory: Summary::of(&row.values(average))?,
             time: Summary::of(&row.values(processor))?,
-            memory_ratio: ratio(average),
-            time_ratio: ratio(processor),
+            memory_ratio: Summary::of(&ratios(average)),
+            time_ratio: Summary::of(&times),
         })
     };
     view.rows.iter().filter_map(place).collect()
@@ -125,9 +143,8 @@ pub fn kept(places: &[Place], base: &str) -> Vec<String> {
 /// The place to advise: one with less memory for little time, else one with less time for little memory, else none. If
 /// the measurement can not tell several places from the best one, the one with the fewest settings is taken.
 pub fn best<'p>(places: &'p [Place], base: &str) -> Option<&'p Place> {
-    let surely = |ratio: &Option<Summary>| {
-        ratio.is_some_and(|ratio| ratio.median <= WORTH && ratio.high < 1.0 && ratio.count > 1)
-    };
+    let surely =
+        |ratio: &Option<Summary>| ratio.is_some_and(|ratio| ratio.high <= WORTH && ratio.count > 1);
     let cheap = |ratio: &Option<Summary>| ratio.is_some_and(|ratio| ratio.median <= COST);
     let is_other = |one: &&Place| one.allocator != base && !apart::is_apart(&one.allocator);
     let others = || places.iter().filter(is_other);
@@ -145,7 +162,9 @@ fn plainest(places: Vec<&Place>, ratio: impl Fn(&Place) -> Option<Summary>) -> O
         .iter()
         .copied()
         .min_by(|a, b| median(a).total_cmp(&median(b)))?;
-    let reach = ratio(least)?.high;
+    let reach = ratio(least)?
+        .high
+        .max(ratio(least)?.median * (1.0 + OTHERS_ERROR));
     let settings = |one: &&Place| one.allocator.matches(':').count();
     places
         .into_iter()
@@ -177,8 +196,8 @@ pub fn grid(places: &[Place], base: &str) -> Grid {
     let mut grid = Grid::new(
         "The frontier",
         "Nothing that was measured here has less memory and takes less time than one of these. Ratios are to the \
-         recorded allocator, paired by round, with their interval",
-        &["", "average memory", "ratio", "processor time", "ratio"],
+         recorded allocator, paired by round, with their interval; that of time is of the whole program",
+        &["", "average memory", "ratio", "allocator's time", "program's time"],
     );
     let front = frontier(places, 1.0);
     let is_front = |place: &Place| front.iter().any(|one| one.allocator == place.allocator);

@@ -62,7 +62,7 @@ impl Answer {
     fn headline(&self) -> String {
         match self.advised.as_ref().and_then(|one| self.place(&one.allocator)) {
             Some(place) => format!(
-                "{}: {} of the average memory and {} of the processor time.",
+                "{}: {} of the average memory and {} of the program's processor time.",
                 place.allocator,
                 ratio(&place.memory_ratio),
                 ratio(&place.time_ratio)

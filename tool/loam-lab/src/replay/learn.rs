@@ -103,7 +103,10 @@ pub fn learn(
     }
     large.end_all();
     let (count, seen) = (large.count, large.seen);
-    let (touched, shares) = large.writer.finish().map_err(in_folder)?;
+    let (touched, shares) = large
+        .writer
+        .finish(most_resident(survey, streams))
+        .map_err(in_folder)?;
     let grown = large.grown.finish().map_err(in_folder)?;
     Ok(Learned {
         touched,
@@ -116,6 +119,13 @@ pub fn learn(
         large: count,
         large_seen: seen,
     })
+}
+
+/// The most anonymous memory that a look found in the processes, in bytes; none without a look.
+fn most_resident(survey: &Survey, streams: &[u32]) -> Option<u64> {
+    let processes = streams.iter().filter_map(|one| survey.processes.get(one));
+    let samples = processes.flat_map(|process| &process.samples);
+    samples.filter_map(|sample| sample.resident_anonymous).max()
 }
 
 /// The live large blocks of the first walk.

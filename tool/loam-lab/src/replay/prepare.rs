@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 
 use loam_format::trace::{Act, Action, AllocFamily, Block, Repairs};
@@ -34,7 +35,8 @@ pub struct Wishes<'a> {
 /// A prepared replay.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// The file that the replayer reads.
+    /// The file that the replayer reads. It has no name of its own and lives as long as this process, so that nothing
+    /// is left of it even if this process is killed.
     pub path: PathBuf,
     /// Its bytes.
     pub bytes: u64,
@@ -84,12 +86,13 @@ pub fn prepare(
     if learned.acts == 0 {
         return Err(ReplayError::NoEvents(survey.path.clone()));
     }
-    let path = folder.join("program");
-    let in_file = |source| ReplayError::Io {
-        path: path.clone(),
+    let in_folder = |source| ReplayError::Io {
+        path: folder.to_owned(),
         source,
     };
-    let file = File::create(&path).map_err(in_file)?;
+    let file = tempfile::tempfile_in(folder).map_err(in_folder)?;
+    let path = kept(&file).map_err(in_folder)?;
+    let in_file = in_folder;
     let mut builder = Builder {
         program: Program::new(file).map_err(in_file)?,
         streams: Streams::new(wishes.pauses),
@@ -112,10 +115,7 @@ pub fn prepare(
         learned,
     };
     let walked = lineage::walk(survey, &streams, stop, |step| {
-        builder.step(step).map_err(|source| ReplayError::Io {
-            path: path.clone(),
-            source,
-        })
+        builder.step(step).map_err(in_file)
     })?;
     builder.finish().map_err(in_file).map(|prepared| Prepared {
         path: path.clone(),
@@ -125,6 +125,13 @@ pub fn prepare(
         missing: walked.missing,
         ..prepared
     })
+}
+
+/// A path by which other processes read the file as long as this one lives.
+fn kept(file: &File) -> io::Result<PathBuf> {
+    let number = file.try_clone()?.into_raw_fd();
+    let process = std::process::id();
+    Ok(PathBuf::from(format!("/proc/{process}/fd/{number}")))
 }
 
 /// A live block in the second walk.

@@ -21,6 +21,8 @@ pub struct ProcessSurvey {
     pub end: Option<End>,
     /// Its events.
     pub events: u64,
+    /// Bytes that it requested.
+    pub requested: u64,
     /// Events that were not recorded.
     pub dropped: u64,
     /// Threads that had events.
@@ -33,6 +35,15 @@ pub struct ProcessSurvey {
     pub samples: Vec<Sample>,
     /// How many samples it has.
     pub sample_count: u64,
+}
+
+impl ProcessSurvey {
+    /// The processor time that the last sample found, in seconds.
+    pub fn processor_seconds(&self) -> Option<f64> {
+        let nanoseconds = |sample: &Sample| Some(sample.user_time? + sample.system_time?);
+        let last = self.samples.iter().filter_map(nanoseconds).max()?;
+        (last > 0).then_some(last as f64 * 1e-9)
+    }
 }
 
 /// What a first pass finds.
@@ -59,7 +70,8 @@ impl Survey {
         (process.how == How::Fork).then_some(process.parent)?
     }
 
-    /// The stream to look at: the requested number, else the stream with the most events.
+    /// The stream to look at: the requested number, else that of the process that requested the most bytes. A service may run
+    /// below a shell that has more events.
     pub fn choose(&self, wanted: Option<u32>) -> Result<u32, ReplayError> {
         match wanted {
             Some(wanted) if self.processes.contains_key(&wanted) => Ok(wanted),
@@ -72,10 +84,13 @@ impl Survey {
                 })
             }
             None => {
-                let largest = self
-                    .processes
-                    .iter()
-                    .max_by_key(|(stream, process)| (process.events, std::cmp::Reverse(**stream)));
+                let largest = self.processes.iter().max_by_key(|(stream, process)| {
+                    (
+                        process.requested,
+                        process.events,
+                        std::cmp::Reverse(**stream),
+                    )
+                });
                 largest
                     .filter(|(_, process)| process.events > 0)
                     .map(|(stream, _)| *stream)
@@ -130,8 +145,14 @@ pub fn survey(path: &Path) -> Result<Survey, ReplayError> {
                 let mut last = None;
                 for record in records {
                     process.last_time = process.last_time.max(record.time);
-                    if let Event::Dropped { count } = record.event {
-                        process.dropped += count;
+                    match record.event {
+                        Event::Dropped { count } => process.dropped += count,
+                        Event::Allocate { size, .. }
+                        | Event::ResizeTo { size, .. }
+                        | Event::Existing { size, .. } => {
+                            process.requested = process.requested.saturating_add(size);
+                        }
+                        _ => {}
                     }
                     if last != Some(record.thread) {
                         seen.insert(record.thread);

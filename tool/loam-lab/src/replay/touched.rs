@@ -3,7 +3,8 @@
 //! the first and last figures into a side file, by number of the block's *stage* (its beginning, each resize). A second
 //! walk reads that file from start to end. Growth between two looks is a row of another file, in the order of time.
 //!
-//! If no look saw a block, the replay uses the share of pages of blocks of like size, else all pages.
+//! If no look saw a block, the replay uses the share of pages of blocks of like size, else all pages, and never more
+//! than the program had resident in any look.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -64,6 +65,8 @@ struct Page {
 #[derive(Debug, Clone)]
 pub struct Shares {
     known: [(u64, u64); CLASSES],
+    /// The most pages that a look found resident in the whole program.
+    most: Option<u64>,
 }
 
 impl Writer {
@@ -143,8 +146,9 @@ impl Writer {
         self.file.write_all_at(&bytes, number * PAGE * ENTRY as u64)
     }
 
-    /// Returns the side file, to be read from its start, and the shares.
-    pub fn finish(mut self) -> io::Result<(Reader, Shares)> {
+    /// Returns the side file, to be read from its start, and the shares. `most`: the most bytes that a look found
+    /// resident, if any did.
+    pub fn finish(mut self, most: Option<u64>) -> io::Result<(Reader, Shares)> {
         let numbers: Vec<u64> = self.cache.keys().copied().collect();
         for number in numbers {
             self.evict(number)?;
@@ -156,7 +160,14 @@ impl Writer {
         let reader = Reader {
             input: BufReader::with_capacity(1 << 16, self.file),
         };
-        Ok((reader, Shares { known: self.known }))
+        let most = most.map(|bytes| bytes / self.page_bytes);
+        Ok((
+            reader,
+            Shares {
+                known: self.known,
+                most,
+            },
+        ))
     }
 }
 
@@ -189,10 +200,11 @@ impl Shares {
             let sums = |(a, b), (c, d): &(u64, u64)| (a + c, b + d);
             self.known.iter().fold((0, 0), sums)
         };
-        if of == 0 {
-            return all;
-        }
-        (all as f64 * touched as f64 / of as f64).round() as u64
+        let guess = match of {
+            0 => all,
+            _ => (all as f64 * touched as f64 / of as f64).round() as u64,
+        };
+        guess.min(self.most.unwrap_or(guess))
     }
 }
 
@@ -285,7 +297,7 @@ mod tests {
         for stage in (0..count).rev().step_by(777) {
             writer.last(stage, stage % 101).unwrap();
         }
-        let (mut reader, shares) = writer.finish().unwrap();
+        let (mut reader, shares) = writer.finish(None).unwrap();
         for stage in 0..count {
             let first = (stage % 1_000 == 0).then_some(stage % 100);
             let last = ((count - 1 - stage) % 777 == 0).then_some(stage % 101);
@@ -311,9 +323,13 @@ mod tests {
     }
 
     #[test]
-    fn without_knowledge_all_pages_are_touched() {
-        let writer = Writer::new(tempfile::tempfile().unwrap(), 4_096);
-        let (_, shares) = writer.finish().unwrap();
-        assert_eq!(shares.guess(40_961, 4_096), 11);
+    fn without_knowledge_all_pages_are_touched_but_no_more_than_the_program_had() {
+        let guess = |most| {
+            let writer = Writer::new(tempfile::tempfile().unwrap(), 4_096);
+            writer.finish(most).unwrap().1.guess(40_961, 4_096)
+        };
+        assert_eq!(guess(None), 11);
+        assert_eq!(guess(Some(100 * 4_096)), 11);
+        assert_eq!(guess(Some(3 * 4_096)), 3);
     }
 }
