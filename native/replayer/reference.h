@@ -39,8 +39,8 @@ inline uint64_t reference_bytes(const char* self, std::string_view path) {
   int ends[2];
   if (preloaded == nullptr || *preloaded == 0 || ::pipe2(ends, O_CLOEXEC) != 0) return kUnknown;
   // The words live in the parent: a child of vfork() shares its memory.
-  char* const words[] = {const_cast<char*>(self),         const_cast<char*>("--baseline"),
-                         const_cast<char*>("1"),          const_cast<char*>("--program"),
+  char* const words[] = {const_cast<char*>(self),        const_cast<char*>("--baseline"),
+                         const_cast<char*>("1"),         const_cast<char*>("--program"),
                          const_cast<char*>(path.data()), nullptr};
   char* const nothing[] = {nullptr};
   const pid_t child = ::vfork();

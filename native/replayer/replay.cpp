@@ -6,15 +6,16 @@
 // clock stopped.
 //
 // Parameters: --program (the prepared file), --speed-percent (of the recording's time; 0: no
-// pauses), --baseline (print the replayer's own memory and end), or --rooms (classes.h). apart.h describes REPLAY_APART of the environment. Measured: the
-// lab's lines (native/workloads/README.md). A checkpoint also has:
+// pauses), --baseline (print the replayer's own memory and end), or --rooms (classes.h). apart.h
+// describes REPLAY_APART of the environment. Measured: the lab's lines
+// (native/workloads/README.md). A checkpoint also has:
 //   anonymous_bytes (RssAnon less the baseline), heap_bytes (mappings that hold blocks; null without
 //   a comparison), recorded_heap_bytes, live_blocks, threads.
 // The end line has heap_peak_bytes (the peak less the baseline), allocations and frees.
 //
-// The replayer's tables, stacks and buffers are mapped and touched before the baseline is taken. What
-// an allocator has of its own before its first block counts as that allocator's: the baseline is
-// that of the same program on the C library's malloc (reference.h).
+// The replayer's tables, stacks and buffers are mapped and touched before the baseline is taken.
+// What an allocator has of its own before its first block counts as that allocator's: the baseline
+// is that of the same program on the C library's malloc (reference.h).
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -106,7 +107,8 @@ class Replayer {
 
   void open_apart() { apart_.open(); }
   static uint64_t own_bytes() { return anonymous(); }
-  // `reference`: the replayer's own memory where no allocator adds to it; kUnknown: it is not known.
+  // `reference`: the replayer's own memory where no allocator adds to it; kUnknown: it is not
+  // known.
   void set_baseline(uint64_t reference) {
     const uint64_t now = anonymous();
     fixed_ = reference < now ? now - reference : 0;

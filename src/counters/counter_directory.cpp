@@ -512,8 +512,8 @@ constexpr CounterFields::Directory CounterFields::make() {
   };
   t[kStashed] = stashed("stashed", kBins);
   t[kMoreStashed] = stashed("more_stashed", kMoreBins);
-  t[kFirstRecords] = table("first_records", kDetail, &MetadataArena::first_chunk_,
-                           MetadataArena::kFirstChunk, 1);
+  t[kFirstRecords] =
+      table("first_records", kDetail, &MetadataArena::first_chunk_, MetadataArena::kFirstChunk, 1);
   if constexpr (os::kChargesCommit) {
     t[kCommitCharge] = table("commit_charge", kRecord, &os::charged_bytes, sizeof(uint64_t), 1);
   }
