@@ -374,12 +374,15 @@ struct CounterFields {
                        LOAM_FIELD("slots", HeapRun, slots) LOAM_FIELD("use", HeapRun, use)
                            LOAM_FIELD("exact", HeapRun, exact)("states", sizeof(HeapRun), 1)
                                .next;
-    for (Table table : {kRemoteBatches, kMoreRemoteBatches}) {
+    // Arrays, because not every system's headers here bring <initializer_list>.
+    constexpr Table kRemote[] = {kRemoteBatches, kMoreRemoteBatches};
+    for (const Table table : kRemote) {
       next = Writer{next, table} LOAM_FIELD("count", RemoteBatch, count)(
                  "pointers", __builtin_offsetof(RemoteBatch, pointers), 8, RemoteBatch::kPointers)
                  .next;
     }
-    for (Table table : {kStashed, kMoreStashed}) {
+    constexpr Table kAllStashed[] = {kStashed, kMoreStashed};
+    for (const Table table : kAllStashed) {
       next = Writer{next, table} LOAM_FIELD("count", TransferStash::Batch, count)(
                  "pointers", sizeof(TransferStash::Batch), 8, TransferStash::kMostPointers)
                  .next;

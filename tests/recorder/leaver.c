@@ -1,4 +1,5 @@
-/* The first thread ends. Another one holds the memory, and ends the process when its input says so or after a while. */
+/* The first thread ends. Another one holds the memory, and ends the process when its input says so
+ * or after a while. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
