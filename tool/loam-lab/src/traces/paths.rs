@@ -258,8 +258,20 @@ pub fn is_library(name: &str) -> bool {
         .iter()
         .any(|prefix| head.starts_with(prefix) || name.starts_with(prefix))
         || NAMES.contains(&head)
-        // A function of a trait that the standard library implements.
-        || name.starts_with('<') && [" as alloc::", " as core::", " as std::"].iter().any(|part| name.contains(part))
+        || is_blanket(name)
+}
+
+/// Whether a standard library implements this function for a type of its own or for each one: `<T as alloc::...>::f`.
+/// What it does for a type of the program, whose name has a path, is the program's.
+fn is_blanket(name: &str) -> bool {
+    let Some((type_name, of)) = name
+        .strip_prefix('<')
+        .and_then(|rest| rest.split_once(" as "))
+    else {
+        return false;
+    };
+    const ROOTS: [&str; 3] = ["alloc::", "core::", "std::"];
+    !type_name.contains("::") && ROOTS.iter().any(|root| of.starts_with(root))
 }
 
 #[cfg(test)]

@@ -86,10 +86,10 @@ fn a_flipped_bit_costs_its_chunk_and_is_named() {
 #[test]
 fn a_newer_version_and_other_files_are_refused_in_words() {
     let mut bytes = sample_trace();
-    bytes[8] = 2;
+    bytes[8] = 3;
     let said = Reader::new(&bytes[..]).unwrap_err().to_string();
     assert!(
-        said.contains("version 2") && said.contains("reads version 1"),
+        said.contains("version 3") && said.contains("reads version 2"),
         "{said}"
     );
     let said = Reader::new(&b"PK\x03\x04 a zip file of some kind"[..])
