@@ -478,7 +478,8 @@ mod tests {
     #[test]
     fn a_part_of_a_real_mapping_is_counted_page_by_page() {
         const PAGE: usize = 4096;
-        let mut memory: Vec<u8> = Vec::with_capacity(200 * PAGE);
+        // A block of 32 MiB has a fresh mapping: glibc's DEFAULT_MMAP_THRESHOLD_MAX. A smaller one may have touched pages.
+        let mut memory: Vec<u8> = Vec::with_capacity((32 << 20) + 200 * PAGE);
         let skipped = memory.as_ptr() as usize % PAGE;
         let skipped = (PAGE - skipped) % PAGE;
         for page in (0..100).step_by(4) {

