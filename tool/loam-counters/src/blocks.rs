@@ -21,17 +21,6 @@ use loam_process::mappings::Mapping;
 use crate::account::own_ranges;
 use crate::{derive, reader, CountersError};
 
-/// Tables of the directory that only this module reads.
-pub const TABLES: [&str; 7] = [
-    "first_records",
-    "more_remote_batch",
-    "more_stashed",
-    "private_run",
-    "remote_batch",
-    "span",
-    "stashed",
-];
-
 /// Who is told of the blocks.
 pub trait Sink {
     /// A block in use. Within a stretch blocks come in the order of their addresses.

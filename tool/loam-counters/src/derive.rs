@@ -14,7 +14,6 @@ use loam_format::counters::directory::Field;
 use loam_format::counters::list::LIST;
 use loam_format::counters::raw::{Raw, Row};
 
-use crate::blocks;
 use crate::snapshot::{HeapFigures, LockFigures, Snapshot};
 
 /// How much to derive, and the figures of the look before that can be used again.
@@ -251,10 +250,10 @@ fn notes(raw: &Raw) -> Vec<String> {
         &raw.torn,
         "figures may be of two moments, because these tables changed all the time while they were read",
     );
-    let known = |name: &str| {
-        LIST.tables.iter().any(|table| table.name == name) || blocks::TABLES.contains(&name)
-    };
-    let unknown = raw.directory.tables.iter().map(|table| &table.name);
+    let known = |name: &str| LIST.tables.iter().any(|table| table.name == name);
+    let counted = raw.directory.tables.iter();
+    let counted = counted.filter(|table| !table.kind.is_detail());
+    let unknown = counted.map(|table| &table.name);
     let unknown: Vec<String> = unknown.filter(|name| !known(name)).cloned().collect();
     note(
         &unknown,
