@@ -284,6 +284,18 @@ fn lost_blocks_are_those_that_leaksanitizer_finds() {
     assert!((ours / theirs - 1.0).abs() < 0.05, "{ours} {theirs}");
 }
 
+/// A Python program that says when it is ready; none where there is no Python.
+fn python(script: &str) -> Option<Talker> {
+    let version = Command::new("python3").arg("-V").output();
+    if !version.is_ok_and(|ran| ran.status.success()) {
+        skip("there is no python3");
+        return None;
+    }
+    let mut command = Command::new("python3");
+    command.args(["-S", "-c", script]).env_remove("LD_PRELOAD");
+    Some(Talker::start(&mut command))
+}
+
 #[test]
 fn pythons_objects_are_counted_by_type() {
     let script = "
@@ -300,16 +312,7 @@ gc.collect()
 print('ready', flush=True)
 sys.stdin.readline()
 ";
-    let mut command = Command::new("python3");
-    command.args(["-S", "-c", script]).env_remove("LD_PRELOAD");
-    if !Command::new("python3")
-        .arg("-V")
-        .output()
-        .is_ok_and(|ran| ran.status.success())
-    {
-        return skip("there is no python3");
-    }
-    let python = Talker::start(&mut command);
+    let Some(python) = python(script) else { return };
     let census = census(&python.pid());
     assert_eq!(number(row(&census, "Session"), "blocks"), 3_000);
     assert_eq!(number(row(&census, "Slotted"), "blocks"), 2_000);
@@ -492,16 +495,7 @@ del goes
 print('ready', flush=True)
 sys.stdin.readline()
 ";
-    let mut command = Command::new("python3");
-    command.args(["-S", "-c", script]).env_remove("LD_PRELOAD");
-    if !Command::new("python3")
-        .arg("-V")
-        .output()
-        .is_ok_and(|ran| ran.status.success())
-    {
-        return skip("there is no python3");
-    }
-    let python = Talker::start(&mut command);
+    let Some(python) = python(script) else { return };
     let ran = Ran::of(
         loam()
             .args(["doctor", "--json", &python.pid()])

@@ -1,11 +1,11 @@
 //! Trims of programs in odd states (`odd.c`), and of programs that wait in system calls (`calls.c`).
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout};
 use std::sync::{Barrier, Mutex};
 
-use super::tests::{built, started, OPTIONS};
+use super::tests::{built, end_whole, started, OPTIONS};
 use super::*;
 
 /// A running program of this folder.
@@ -39,14 +39,8 @@ impl Odd {
     }
 
     /// It says whether its bytes and its calls were as they should.
-    fn end(mut self) {
-        let mut input = self.child.stdin.take().unwrap();
-        let _ = input.write_all(b"x");
-        drop(input);
-        let mut rest = String::new();
-        self.output.read_to_string(&mut rest).unwrap();
-        let status = self.child.wait().unwrap();
-        assert!(status.success() && rest == "whole\n", "{status}: {rest}");
+    fn end(self) {
+        end_whole(self.child, self.output);
     }
 
     fn kill(mut self) {

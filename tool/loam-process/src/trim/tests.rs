@@ -58,6 +58,17 @@ pub fn started(file: &Path, numbers: &[u32]) -> (Child, BufReader<ChildStdout>) 
     (child, output)
 }
 
+/// Ends such a program. It says whether its bytes and its calls were as they should be.
+pub fn end_whole(mut child: Child, mut output: BufReader<ChildStdout>) {
+    let mut input = child.stdin.take().unwrap();
+    let _ = input.write_all(b"x");
+    drop(input);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.success() && rest == "whole\n", "{status}: {rest}");
+}
+
 impl Program {
     fn start(threads: u32) -> Option<Program> {
         let (folder, file) = built("whole.c", &[])?;
@@ -74,14 +85,8 @@ impl Program {
     }
 
     /// Ends it. It says whether all its bytes are what they were.
-    fn end(mut self) {
-        let mut input = self.child.stdin.take().unwrap();
-        let _ = input.write_all(b"x");
-        drop(input);
-        let mut rest = String::new();
-        self.output.read_to_string(&mut rest).unwrap();
-        let status = self.child.wait().unwrap();
-        assert!(status.success() && rest == "whole\n", "{status}: {rest}");
+    fn end(self) {
+        end_whole(self.child, self.output);
     }
 }
 
