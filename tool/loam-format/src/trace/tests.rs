@@ -214,6 +214,16 @@ fn a_bounded_file_is_never_larger_and_ends_with_its_streams() {
                 writer.flush().unwrap();
             }
             assert!(writer.is_full());
+            // What is known of its files at last has no room.
+            let modules = (0..9_000).map(|number| Module {
+                path: format!("/usr/lib/{:x}.so", u64::pow(number, 4)),
+                ..Module::default()
+            });
+            let known = Process {
+                modules: modules.collect(),
+                ..Process::default()
+            };
+            writer.update(stream, &known).unwrap();
             writer.end(stream, End::default()).unwrap();
         });
         assert!(bytes.len() as u64 <= most, "{} of {most}", bytes.len());
@@ -227,6 +237,26 @@ fn a_bounded_file_is_never_larger_and_ends_with_its_streams() {
             .filter(|(_, item)| matches!(item, Item::Event(..)));
         assert_eq!(end.events, kept.count() as u64);
     }
+}
+
+#[test]
+fn streams_that_have_ended_keep_no_room_of_a_bounded_file() {
+    let bytes = written(&Header::default(), |writer| {
+        writer.bound(Some(256 << 10));
+        for _ in 0..200 {
+            let stream = writer.process(&Process::default()).unwrap();
+            for record in &every_event() {
+                writer.push(stream, record).unwrap();
+            }
+            writer.end(stream, End::default()).unwrap();
+            assert!(!writer.is_full());
+        }
+    });
+    let (all, ..) = items(&bytes);
+    let events = all
+        .iter()
+        .filter(|(_, item)| matches!(item, Item::Event(..)));
+    assert_eq!(events.count(), 200 * every_event().len());
 }
 
 #[test]

@@ -76,6 +76,8 @@ impl Statistics {
 #[derive(Debug, Default)]
 struct Pending {
     encoder: Option<Box<Encoder>>,
+    /// Whether the process was described.
+    is_described: bool,
     /// Events in written chunks.
     written: u64,
     samples: Vec<Sample>,
@@ -97,12 +99,16 @@ pub struct Writer<W> {
     statistics: Statistics,
     raw: Vec<u8>,
     /// The most bytes of the file.
-    most: Option<u64>,
+    most: u64,
     is_full: bool,
+    /// Streams without an end.
+    open: u64,
 }
 
-/// Bytes that are kept free below the most for each stream: the last description of its process, and its end.
-const STREAM_RESERVE: u64 = 4 << 10;
+/// Bytes that are kept free below the most for the end of each stream that has none.
+const END_RESERVE: u64 = 512;
+/// Bytes that are kept free beyond that, for a later description of its process.
+const DESCRIPTION_RESERVE: u64 = 1 << 10;
 /// The same for each chunk, for its row of the index.
 const CHUNK_RESERVE: u64 = 32;
 /// A chunk of a bounded file has at most one event for each 32 bytes of the file. An event takes two to eight bytes, so
@@ -129,42 +135,46 @@ impl<W: Write> Writer<W> {
                 ..Statistics::default()
             },
             raw: Vec::new(),
-            most: None,
+            most: u64::MAX,
             is_full: false,
+            open: 0,
         };
         writer.json(ChunkKind::Header, 0, 1, header)?;
         Ok(writer)
     }
 
     /// Bounds the file. A chunk of events or of a table that does not fit any more is left out, and so is each later one:
-    /// the trace ends there. Descriptions of processes and their ends are always written.
+    /// the trace ends there. A first description of a process and an end are always written, a later description if the
+    /// file has room for it.
     pub fn bound(&mut self, most: Option<u64>) {
-        self.most = most;
+        self.most = most.unwrap_or(u64::MAX);
     }
 
     /// Whether something was left out because the file is as large as it may be, or hardly anything more fits.
     pub fn is_full(&self) -> bool {
-        self.is_full || self.most.is_some_and(|most| self.reserved() > most)
+        self.is_full || self.reserved() + self.open * DESCRIPTION_RESERVE > self.most
     }
 
     /// Most rows of a chunk of events: a small file has room for several chunks.
     fn chunk_rows(&self) -> u32 {
-        let most = self.most.unwrap_or(u64::MAX) / CHUNK_SHARE;
+        let most = self.most / CHUNK_SHARE;
         most.clamp(1, u64::from(MAX_ROWS)) as u32
     }
 
     /// Bytes of the file, with those that its end will take.
     fn reserved(&self) -> u64 {
         self.statistics.file_bytes
-            + self.streams.len() as u64 * STREAM_RESERVE
             + self.index.len() as u64 * CHUNK_RESERVE
+            + self.open * END_RESERVE
     }
 
     /// Adds a stream.
     pub fn process(&mut self, process: &Process) -> Result<Stream, WriteError> {
         let stream = Stream(self.streams.len() as u32);
         self.streams.push(Pending::default());
+        self.open += 1;
         self.json(ChunkKind::Process, stream.0, 1, process)?;
+        self.streams[stream.0 as usize].is_described = true;
         Ok(stream)
     }
 
@@ -269,7 +279,9 @@ impl<W: Write> Writer<W> {
         let pending = &mut self.streams[stream.0 as usize];
         pending.encoder = None;
         end.events = pending.written;
-        self.json(ChunkKind::End, stream.0, 1, &end)
+        self.json(ChunkKind::End, stream.0, 1, &end)?;
+        self.open -= 1;
+        Ok(())
     }
 
     /// Writes everything that was pushed. The file up to this point is readable.
@@ -401,20 +413,27 @@ impl<W: Write> Writer<W> {
         rows: u32,
         row: IndexRow,
     ) -> Result<bool, WriteError> {
-        let reserved = self.reserved();
+        let (reserved, most) = (self.reserved(), self.most);
         let sealed = self.sealer.seal(kind, stream, rows, &self.raw)?;
-        let may_lack = matches!(
-            kind,
+        let bytes = sealed.len() as u64;
+        let whole = reserved + bytes;
+        let is_written = match kind {
+            ChunkKind::Header | ChunkKind::End | ChunkKind::Index => true,
+            ChunkKind::Process => {
+                let stream = &self.streams[stream as usize];
+                !stream.is_described || whole <= most
+            }
             ChunkKind::Events
-                | ChunkKind::Samples
-                | ChunkKind::Touches
-                | ChunkKind::Marks
-                | ChunkKind::Frames
-                | ChunkKind::Stacks
-        );
-        let whole = reserved + sealed.len() as u64;
-        if may_lack && (self.is_full || self.most.is_some_and(|most| whole > most)) {
-            self.is_full = true;
+            | ChunkKind::Samples
+            | ChunkKind::Touches
+            | ChunkKind::Marks
+            | ChunkKind::Frames
+            | ChunkKind::Stacks => {
+                self.is_full |= whole + self.open * DESCRIPTION_RESERVE > most;
+                !self.is_full
+            }
+        };
+        if !is_written {
             return Ok(false);
         }
         self.out.write_all(sealed)?;
@@ -425,7 +444,7 @@ impl<W: Write> Writer<W> {
             rows: Some(rows.into()),
             ..row
         });
-        self.statistics.file_bytes += sealed.len() as u64;
+        self.statistics.file_bytes += bytes;
         Ok(true)
     }
 }
