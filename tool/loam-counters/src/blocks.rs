@@ -16,7 +16,7 @@ use loam_format::bytes::number_at;
 use loam_format::counters::directory::{Directory, Field, Table};
 use loam_format::counters::raw::Raw;
 use loam_format::memory::{Memory, ReadError};
-use loam_process::mappings::Mapping;
+use loam_process::mappings::{self, Mapping};
 
 use crate::account::own_ranges;
 use crate::{derive, reader, CountersError};
@@ -290,9 +290,7 @@ impl<M: Memory, S: Sink> Walk<'_, M, S> {
 
     /// What a record says of memory that is not there makes no block.
     fn is_mapped(&self, address: u64) -> bool {
-        let place = self.mappings.partition_point(|one| one.end <= address);
-        let mapping = self.mappings.get(place);
-        mapping.is_some_and(|one| one.start <= address && one.writable)
+        mappings::at(self.mappings, address).is_some_and(|one| one.writable)
     }
 
     fn run(&mut self, start: u64, pages: u64) {

@@ -155,7 +155,7 @@ pub struct Growth {
     lost_before: u64,
     /// Pages that got their stack from the page before.
     filled: u64,
-    random: u64,
+    random: fastrand::Rng,
     is_over: bool,
 }
 
@@ -214,7 +214,7 @@ impl Growth {
             lost: 0,
             lost_before: 0,
             filled: 0,
-            random: crate::rings::now() | 1,
+            random: fastrand::Rng::new(),
             is_over: false,
         };
         growth.refresh();
@@ -268,7 +268,7 @@ impl Growth {
         }
         if self.share < 1.0 && self.slice.elapsed() >= SLICE {
             self.slice = Instant::now();
-            let on = self.uniform() < self.share;
+            let on = self.random.f64() < self.share;
             self.is_over |= self.threads.switch(on).is_err();
         }
         changes
@@ -459,7 +459,7 @@ impl Growth {
 
     fn is_heap(&self, address: u64, stack: &CopiedStack) -> bool {
         let pointer = stack.registers.stack;
-        let Some(mapping) = self.find(address) else {
+        let Some(mapping) = mappings::at(&self.mappings, address) else {
             return false;
         };
         // A thread's own stack grows downwards. A fiber's stack lies in a block, and is heap.
@@ -471,14 +471,8 @@ impl Growth {
     /// Whether it is known what lies there. What was reserved without access when the mappings were read is the heap's by
     /// now, if there was a fault.
     fn is_known(&self, address: u64) -> bool {
-        let found = self.find(address);
+        let found = mappings::at(&self.mappings, address);
         found.is_some_and(|mapping| mapping.writable || mapping.inode != 0)
-    }
-
-    fn find(&self, address: u64) -> Option<&Mapping> {
-        let behind = self.mappings.partition_point(|one| one.start <= address);
-        let found = self.mappings.get(behind.checked_sub(1)?)?;
-        found.contains(address).then_some(found)
     }
 
     fn is_stack(&self, address: u64) -> bool {
@@ -624,15 +618,6 @@ impl Growth {
             self.is_over |= self.threads.switch(true).is_err();
         }
     }
-
-    /// xorshift64*: the slices of one recording need no better numbers.
-    fn uniform(&mut self) -> f64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        let bits = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
-        bits as f64 / (1u64 << 53) as f64
-    }
 }
 
 fn size(sample: &Sample) -> usize {
@@ -642,8 +627,7 @@ fn size(sample: &Sample) -> usize {
 
 /// The processor time of a process.
 fn spent(pid: Pid) -> Duration {
-    let stat = procfs::process::Process::new(pid).and_then(|process| process.stat());
-    let ticks = stat.map_or(0, |stat| stat.utime + stat.stime);
+    let ticks = Stat::read(pid).map_or(0, |stat| stat.cpu_ticks);
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
 }
 

@@ -57,6 +57,12 @@ pub struct Mapping {
     pub hugetlb: u64,
 }
 
+/// The mapping in which the address lies. `mappings` are in the order of addresses, as the system lists them.
+pub fn at(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
+    let place = mappings.partition_point(|one| one.end <= address);
+    mappings.get(place).filter(|one| one.contains(address))
+}
+
 impl Mapping {
     /// The same mapping with what its pages hold.
     pub fn holding(self, held: Held) -> Mapping {

@@ -48,7 +48,7 @@ pub fn record(options: &RecordOptions, pid: Pid, limit: Option<Duration>) -> Res
     let name = words.first().map(|word| name_of(word.as_ref()));
     let ending = Watch::each_signal().begin()?;
     let (file, path) = target.settle(&name.unwrap_or_default(), pid as u32)?;
-    let mut written = Written::begin(file, pid, &words)?;
+    let mut written = Written::begin(file, pid, &words, options.max_size)?;
     let progress = Progress::begin();
     progress.tell(&format!(
         "loam: recording under which stacks the heap of process {pid} grows, by its page faults; the process is not \
@@ -71,7 +71,7 @@ pub fn record(options: &RecordOptions, pid: Pid, limit: Option<Duration>) -> Res
         if growth.is_over() {
             break Some((Ended::Exec, "the process became another program".to_owned()));
         }
-        if options.max_size.is_some_and(|most| written.bytes() >= most) {
+        if written.writer.is_full() {
             break Some((
                 Ended::Running,
                 "the file has reached its --max-size".to_owned(),
@@ -189,7 +189,7 @@ struct Written {
 }
 
 impl Written {
-    fn begin(file: File, pid: Pid, words: &[String]) -> Result<Written> {
+    fn begin(file: File, pid: Pid, words: &[String], most: Option<u64>) -> Result<Written> {
         let began = now();
         let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let header = Header {
@@ -211,6 +211,7 @@ impl Written {
             ..Process::default()
         };
         let mut writer = Writer::new(file, &header)?;
+        writer.bound(most);
         let stream = writer.process(&process)?;
         Ok(Written {
             writer,
@@ -225,10 +226,6 @@ impl Written {
             looked: Instant::now(),
             flushed: Instant::now(),
         })
-    }
-
-    fn bytes(&self) -> u64 {
-        self.writer.statistics().file_bytes
     }
 
     fn take(&mut self, changes: &[Change], growth: &Growth) -> Result<()> {
