@@ -125,10 +125,14 @@ fn what_an_allocator_has_before_its_first_block_counts_as_its_memory() {
     let (plain, fixed) = (figures(None), figures(Some(&library)));
     assert_eq!(plain.0, 0);
     // The loader's own data of one more library, and where the kernel lays the stack.
-    let near = |more: u64| (FIXED..FIXED + (1 << 20)).contains(&more);
-    assert!(near(fixed.0), "{plain:?} {fixed:?}");
-    assert!(near(fixed.1 - plain.1 + (256 << 10)), "{plain:?} {fixed:?}");
-    assert!(near(fixed.2 - plain.2 + (256 << 10)), "{plain:?} {fixed:?}");
+    assert!(
+        (FIXED..FIXED + (1 << 20)).contains(&fixed.0),
+        "{plain:?} {fixed:?}"
+    );
+    // Which thread comes first changes what the system's heap takes by some hundred KiB.
+    let near = |more: u64| more.abs_diff(FIXED) < FIXED / 8;
+    assert!(near(fixed.1 - plain.1), "{plain:?} {fixed:?}");
+    assert!(near(fixed.2 - plain.2), "{plain:?} {fixed:?}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub mod locate;
 mod pe;
 mod published;
 mod reader;
+pub mod request;
 mod settle;
 pub mod snapshot;
 #[cfg(test)]

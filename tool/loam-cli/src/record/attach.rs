@@ -16,25 +16,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-use loam_counters::locate;
-use loam_format::bytes::{text, u32_at, u64_at};
-use loam_format::counters::directory::MAGIC;
-use loam_format::memory::{Memory, ReadError};
+use loam_counters::request::{Request, Version};
+use loam_format::bytes::text;
+use loam_format::memory::ReadError;
 use loam_process::mappings;
 use loam_process::process::{Pid, Stat};
-use loam_process::remote::ProcessMemory;
 use loam_process::rings;
 
 use crate::output;
 
 /// Of the layout of the request, which the directory names.
 const VERSION: u32 = 1;
-/// Where the directory says it, and the addresses.
-const VERSION_AT: usize = 36;
-const REQUEST_AT: usize = 80;
-const DETOURS_AT: usize = 88;
-const DETOUR_AT: usize = 96;
-const HEAD: usize = 128;
 /// Where a request's texts lie, and how long they may be.
 const RECORDER: (u64, usize) = (8, 1024);
 const FOLDER: (u64, usize) = (8 + 1024, 512);
@@ -71,11 +63,7 @@ pub enum Answer {
 pub struct Attached {
     pid: Pid,
     started: u64,
-    memory: ProcessMemory,
-    directory: u64,
-    request: u64,
-    detours: u64,
-    detour: u32,
+    request: Request,
     is_gone: AtomicBool,
 }
 
@@ -88,30 +76,22 @@ impl Attached {
         };
         let mappings = mappings::read_files(pid)
             .with_context(|| format!("process {pid} can not be recorded"))?;
-        let memory = ProcessMemory::of(pid);
-        let directory = match locate::find(pid, &mappings) {
-            Ok(Some(directory)) => directory,
+        let request = match Request::find(pid, &mappings) {
+            Ok(Some(request)) => request,
             Ok(None) => return Ok(None),
             Err(error) => bail!("process {pid} can not be recorded: {error}"),
         };
-        let head = memory.bytes(directory, HEAD);
-        let head = head.with_context(|| format!("process {pid} can not be recorded"))?;
-        let word = |at| u64_at(&head, at).unwrap_or(0);
-        if u32_at(&head, VERSION_AT) != Some(VERSION) {
+        if request.version(Version::Recording) != VERSION {
             bail!(
                 "the libloam of process {pid} (version {}) can not be recorded by this loam while it runs; start the \
                  program anew with `loam record -- COMMAND`",
-                text(head.get(48..80).unwrap_or_default())
+                request.library()
             );
         }
         Ok(Some(Attached {
             pid,
             started,
-            memory,
-            directory,
-            request: word(REQUEST_AT),
-            detours: word(DETOURS_AT),
-            detour: u32_at(&head, DETOUR_AT).unwrap_or(0),
+            request,
             is_gone: AtomicBool::new(false),
         }))
     }
@@ -149,11 +129,8 @@ impl Attached {
             self.write(at, &bytes)?;
         }
         self.write(0, &ASKED.to_le_bytes())?;
-        // The byte alone: the heap sets and clears bits of the other bytes at any time.
-        let byte = u64::from(self.detour.trailing_zeros() / 8);
-        let bit = self.detour.to_le_bytes()[byte as usize % 4];
-        let written = self.memory.write(self.detours + byte, &[bit]);
-        written.with_context(|| format!("process {pid} can not be asked"))
+        let called = self.request.call();
+        called.with_context(|| format!("process {pid} can not be asked"))
     }
 
     /// Ends the recording of a tool that is gone; one that is there is not disturbed.
@@ -162,7 +139,7 @@ impl Attached {
         if matches!(self.state()?, IDLE | REFUSED | ASKED) {
             return Ok(());
         }
-        let former = text(&self.memory.bytes(self.request + FOLDER.0, FOLDER.1)?);
+        let former = text(&self.request.bytes(FOLDER.0, FOLDER.1)?);
         if rings::is_drained(Path::new(&former)) {
             bail!("process {pid} is being recorded already");
         }
@@ -187,7 +164,7 @@ impl Attached {
             Ok(ASKED) => Answer::Waiting,
             Ok(RECORDING | STOP_ASKED) => Answer::Recording,
             Ok(REFUSED) => {
-                let why = self.memory.bytes(self.request + WHY.0, WHY.1);
+                let why = self.request.bytes(WHY.0, WHY.1);
                 Answer::Refused(text(&why.unwrap_or_default()))
             }
             Ok(_) => Answer::Starting,
@@ -211,7 +188,7 @@ impl Attached {
         let is_there = || {
             let stat = Stat::read(self.pid);
             stat.is_ok_and(|stat| stat.started == self.started && !stat.is_dead())
-                && self.lies_there()
+                && self.request.is_there()
         };
         if !self.is_gone.load(Ordering::Relaxed) && !is_there() {
             self.is_gone.store(true, Ordering::Relaxed);
@@ -219,21 +196,12 @@ impl Attached {
         self.is_gone.load(Ordering::Relaxed)
     }
 
-    fn lies_there(&self) -> bool {
-        match self.memory.bytes(self.directory, MAGIC.len()) {
-            Ok(bytes) => bytes == MAGIC,
-            Err(ReadError::Denied(_)) => true,
-            Err(_) => false,
-        }
-    }
-
-    fn state(&self) -> Result<u32> {
-        let bytes = self.memory.bytes(self.request, 4)?;
-        u32_at(&bytes, 0).context("four bytes")
+    fn state(&self) -> Result<u32, ReadError> {
+        self.request.word(0)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        let written = self.memory.write(self.request + at, bytes);
+        let written = self.request.write(at, bytes);
         written.with_context(|| format!("process {} can not be asked", self.pid))
     }
 }

@@ -17,7 +17,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use loam_process::choose::{self, ChoiceError, Target};
-use loam_process::process::{face, private_bytes, Identity, ProcessKey};
+use loam_process::process::{private_bytes, Identity, ProcessKey};
 use loam_process::trim::keep::Keeper;
 use loam_process::trim::Outcome;
 
@@ -128,7 +128,7 @@ fn round(
     identity: &Identity,
 ) -> Result<()> {
     let key = identity.key;
-    let resident = || private_bytes(face(key.pid)).unwrap_or(0);
+    let resident = || private_bytes(key.pid).unwrap_or(0);
     if !keeper.is_due(key, Instant::now(), resident())
         || !is_wanted(identity, options)
         || !may_be_trimmed(identity)

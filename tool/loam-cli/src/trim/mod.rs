@@ -17,7 +17,7 @@ use loam_process::apart;
 use loam_process::choose;
 use loam_process::container::Limits;
 use loam_process::mappings;
-use loam_process::process::{face, private_bytes, Identity, Pid};
+use loam_process::process::{private_bytes, Identity, Pid};
 use loam_process::trim::{self, Options, Outcome};
 
 use crate::exit::Exit;
@@ -70,7 +70,7 @@ fn chosen(options: &TrimOptions) -> Result<Vec<Identity>> {
     if is_all {
         found = choose::all()?;
         found.retain(|identity| {
-            private_bytes(face(identity.key.pid)).is_some_and(|bytes| bytes >= options.above)
+            private_bytes(identity.key.pid).is_some_and(|bytes| bytes >= options.above)
         });
     }
     found.retain(|identity| is_wanted(identity, options));

@@ -6,24 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-use loam_counters::locate;
-use loam_format::bytes::{u32_at, u64_at};
-use loam_format::memory::Memory;
+use loam_counters::request::{Request, Version};
 use loam_process::mappings;
-use loam_process::process::{face, private_bytes, Identity, Pid};
-use loam_process::remote::ProcessMemory;
+use loam_process::process::{private_bytes, Identity, Pid};
 use loam_process::trim::Outcome;
 
 use crate::doctor;
 
 /// Of the layout of the request, which the directory names.
 const VERSION: u32 = 1;
-/// Where the directory says it, and the addresses.
-const VERSION_AT: usize = 100;
-const REQUEST_AT: usize = 80;
-const DETOURS_AT: usize = 88;
-const DETOUR_AT: usize = 96;
-const HEAD: usize = 128;
 /// Where a request has the word of a trim.
 const TRIM: u64 = 4;
 
@@ -54,7 +45,7 @@ pub fn trim(identity: &Identity) -> Result<Outcome> {
     let begun = Instant::now();
     let pid = identity.key.pid;
     let before = resident(pid);
-    let request = Request::find(pid)?;
+    let request = Word::find(pid)?;
     request.ask()?;
     loop {
         match request.state()? {
@@ -85,33 +76,20 @@ pub fn trim(identity: &Identity) -> Result<Outcome> {
 }
 
 fn resident(pid: Pid) -> u64 {
-    private_bytes(face(pid)).unwrap_or(0)
+    private_bytes(pid).unwrap_or(0)
 }
 
 /// The word by which a heap is asked.
-struct Request {
-    memory: ProcessMemory,
-    word: u64,
-    detours: u64,
-    detour: u32,
-}
+struct Word(Request);
 
-impl Request {
-    fn find(pid: Pid) -> Result<Request> {
+impl Word {
+    fn find(pid: Pid) -> Result<Word> {
         let mappings = mappings::read_files(pid)?;
-        let directory = locate::find(pid, &mappings)?.context("its heap was not found")?;
-        let memory = ProcessMemory::of(pid);
-        let head = memory.bytes(directory, HEAD)?;
-        if u32_at(&head, VERSION_AT) != Some(VERSION) {
+        let request = Request::find(pid, &mappings)?.context("its heap was not found")?;
+        if request.version(Version::Trim) != VERSION {
             bail!("its libloam is of a version that can not be asked for a trim; `malloc_trim(0)` in the program does it");
         }
-        let word = |at| u64_at(&head, at).unwrap_or(0);
-        Ok(Request {
-            word: word(REQUEST_AT) + TRIM,
-            detours: word(DETOURS_AT),
-            detour: u32_at(&head, DETOUR_AT).unwrap_or(0),
-            memory,
-        })
+        Ok(Word(request))
     }
 
     fn ask(&self) -> Result<()> {
@@ -119,20 +97,15 @@ impl Request {
         if matches!(self.state()?, IDLE | REFUSED) {
             self.write(ASKED)?;
         }
-        // The byte alone: the heap sets and clears bits of the other bytes at any time.
-        let byte = u64::from(self.detour.trailing_zeros() / 8);
-        let bit = self.detour.to_le_bytes()[byte as usize % 4];
-        let written = self.memory.write(self.detours + byte, &[bit]);
-        written.context("its heap can not be asked")
+        self.0.call().context("its heap can not be asked")
     }
 
     fn state(&self) -> Result<u32> {
-        let bytes = self.memory.bytes(self.word, 4)?;
-        u32_at(&bytes, 0).context("four bytes")
+        Ok(self.0.word(TRIM)?)
     }
 
     fn write(&self, state: u32) -> Result<()> {
-        let written = self.memory.write(self.word, &state.to_le_bytes());
+        let written = self.0.write(TRIM, &state.to_le_bytes());
         written.context("its heap can not be asked")
     }
 }
