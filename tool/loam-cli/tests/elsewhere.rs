@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{compile, loam, root, skip, Ran, Talker};
+use crate::common::{compile, library, loam, recorder, root, skip, Ran, Talker};
 
 /// A folder that is a whole system: a program, its loader and its C library.
 fn system(program: &Path) -> tempfile::TempDir {
@@ -114,5 +114,66 @@ fn every_verb_looks_at_a_process_of_another_namespace_and_another_root() {
         // None of them hurt it.
         let held: u64 = patient.ask("live").parse().unwrap();
         assert!(held > 4 << 20, "{name}: {held}");
+    }
+}
+
+/// A whole record needs a recorder and a folder that both see, and says so before it asks anything of the process.
+#[test]
+fn a_record_of_a_process_of_another_namespace_is_refused_with_the_way() {
+    let (Some(library), Some(_)) = (library(), recorder()) else {
+        skip("elsewhere: the library is not built (make library)");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("truth");
+    let source = root().join("tests/doctor/truth.c");
+    // Linked, because `unshare` would take a preload itself.
+    let link = format!(
+        "-Wl,--no-as-needed,-rpath,{}",
+        library.parent().unwrap().display()
+    );
+    compile(
+        &["-O1", "-pthread", &link, library.to_str().unwrap()],
+        &source,
+        &program,
+    );
+    let system = system(&program);
+    let home = system.path().to_str().unwrap().to_owned();
+    for (options, program, said) in [
+        (
+            vec!["-fp", "--mount-proc"],
+            program.to_str().unwrap(),
+            "in a namespace of its own",
+        ),
+        (vec!["-f", "--root", &home], "/patient", "does not see /"),
+    ] {
+        let mut command = Command::new("unshare");
+        command
+            .args(&options)
+            .arg(program)
+            .args(["0", "2", "50", "16"]);
+        let is_there = Command::new("unshare").args(&options).arg(program).output();
+        if !is_there.is_ok_and(|ran| !String::from_utf8_lossy(&ran.stderr).contains("unshare:")) {
+            skip("elsewhere: no namespaces can be made here");
+            continue;
+        }
+        let mut patient = Talker::start(command.env_remove("LD_PRELOAD"));
+        let outer = patient.pid();
+        let children = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap();
+        let trace = folder.path().join("trace");
+        let mut record = loam();
+        record.args([
+            "record",
+            "--overwrite",
+            "--pid",
+            children.trim(),
+            "--output",
+        ]);
+        let ran = Ran::of(record.arg(&trace).output().unwrap());
+        assert!(
+            ran.code == Some(2) && ran.err.contains(said) && ran.err.contains("docker exec"),
+            "{options:?}: {ran:?}"
+        );
+        assert!(patient.ask("live").parse::<u64>().unwrap() > 0);
     }
 }

@@ -116,6 +116,30 @@ impl Attached {
             .with_context(|| format!("{} can not be given away", output::path(folder)))
     }
 
+    /// Fails unless the process sees the recorder and the rings where this process does, and counts processes as it does.
+    pub fn require_same_places(&self, recorder: &Path, folder: &Path) -> Result<()> {
+        let pid = self.pid;
+        let numbers = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let is_elsewhere = numbers("self") != numbers(&pid.to_string());
+        let place = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
+        let is_hidden = |path: &&Path| {
+            let inside = path.strip_prefix("/").unwrap_or(path);
+            let seen = place(&Path::new(&format!("/proc/{pid}/root")).join(inside));
+            seen.ok() != place(path).ok()
+        };
+        let hidden = [recorder, folder].into_iter().find(is_hidden);
+        let why = match hidden {
+            None if !is_elsewhere => return Ok(()),
+            None => "counts processes in a namespace of its own".to_owned(),
+            Some(path) => format!("does not see {}", output::path(path)),
+        };
+        bail!(
+            "process {pid} {why}, as in a container, so its heap can not be recorded from here. Copy this file into it and \
+             record there: docker cp loam X:/tmp/loam && docker exec X /tmp/loam record --pid 1; from here `loam record \
+             --pid {pid} --growth` works"
+        );
+    }
+
     /// Asks the heap to record into a folder.
     pub fn ask(&self, recorder: &Path, folder: &Path) -> Result<()> {
         let pid = self.pid;

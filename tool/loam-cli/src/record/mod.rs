@@ -165,6 +165,7 @@ fn record_process(
     let rings = start::rings_folder(&target.folder())?;
     let began = now();
     let session = begin_session(options, rings.path())?;
+    attached.require_same_places(&recorder, rings.path())?;
     attached.let_in(rings.path())?;
     let words = describe::words_of(pid);
     let header = header_of(options, &words);
