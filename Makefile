@@ -19,7 +19,7 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: static static-test fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-packages setup-windows build library tool lab lab-all lab-full test test-all check sanitize \
+.PHONY: static static-test fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-static setup-packages setup-windows build library tool lab lab-all lab-full test test-all check sanitize \
 	peers bench bench-build install uninstall format clean
 
 help: ## Show this list
@@ -145,16 +145,25 @@ ageing: build ## A hundred rounds of every workload: does time or memory grow? A
 
 PACKAGES ?=
 
+# For which processors `make static` makes a file: x86_64, aarch64.
+STATIC_TARGETS ?= $(shell uname -m)
+export STATIC_TARGETS
+
+setup-static:
+	@tools/setup build static
+
 setup-packages:
 	@tools/setup build test packages
+	@STATIC_TARGETS="x86_64 aarch64" tools/setup static || echo "setup: what needs these is not built"
 
 packages: setup-packages build ## Build every package into build/packages (PACKAGES="crates wheel": these only)
 	@packaging/build $(PACKAGES)
 
-static: setup-packages ## The tool as one static file for each processor, with heap and recorder inside, in build/packages; twenty minutes
-	@packaging/build static
+static: setup-static ## The tool as one static file with heap and recorder inside, in build/packages (STATIC_TARGETS="x86_64 aarch64"); ten minutes
+	@packaging/build $(foreach processor,$(STATIC_TARGETS),--variant $(processor)-gnu --variant $(processor)-musl) static
 
-static-test: static ## Use these files in roots of other systems: bookworm, trixie, bullseye, musl, an empty one, aarch64
+static-test: STATIC_TARGETS := x86_64 aarch64
+static-test: setup-packages static ## Use these files in roots of other systems: bookworm, trixie, bullseye, musl, an empty one, aarch64
 	@tests/packaging/roots.py
 
 release: setup-packages build ## Build every package, the sources' archive, a bill of materials and SHA256SUMS

@@ -8,7 +8,9 @@ systems still have as empty files that define the old versions. The replayer is 
 """
 from __future__ import annotations
 
+import platform
 import re
+import shutil
 from pathlib import Path
 
 from . import archive, native, tool
@@ -106,5 +108,8 @@ def make(work: Path, out: Path, variants: list[str]) -> list[Path]:
         path.chmod(0o755)
         if path.stat().st_size > MOST:
             raise Failed(f"{path} has {path.stat().st_size:,} bytes, and may have {MOST:,}")
+        emulator = [] if processor == platform.machine() else [f"qemu-{processor}"]
+        if not emulator or shutil.which(emulator[0]):
+            run([*emulator, path, "--version"])
         made.append(path)
     return made
