@@ -14,6 +14,7 @@ mod doctor_study;
 mod doctor_verb;
 mod elsewhere;
 mod endings;
+mod export_otlp;
 mod export_verb;
 mod finding;
 mod fleet;

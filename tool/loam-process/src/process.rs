@@ -438,6 +438,8 @@ pub struct Outline {
     pub shared: u64,
     /// Swapped out; not resident.
     pub swapped: u64,
+    /// Address space, whether or not anything is there.
+    pub virtual_bytes: u64,
     /// The highest resident bytes so far.
     pub peak_resident: u64,
     /// Threads.
@@ -506,6 +508,7 @@ impl Glance {
                 b"RssFile" => &mut outline.files,
                 b"RssShmem" => &mut outline.shared,
                 b"VmSwap" => &mut outline.swapped,
+                b"VmSize" => &mut outline.virtual_bytes,
                 b"VmHWM" => &mut outline.peak_resident,
                 _ => continue,
             };

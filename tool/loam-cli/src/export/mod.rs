@@ -1,4 +1,4 @@
-//! `loam export`: counters for Prometheus, over HTTP.
+//! `loam export`: counters for Prometheus, over HTTP; or for an OpenTelemetry collector (`otlp`).
 //!
 //! One thread serves clients and handles signals, and never waits for a process or a client. Looks are made on another
 //! thread, one for all scrapes at a time (`looks`). Clients that are silent or do not take their answer make room for
@@ -6,9 +6,11 @@
 
 pub mod args;
 mod connections;
+mod families;
 pub(crate) mod listen;
 pub(crate) mod looks;
 mod metrics;
+mod otlp;
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -51,6 +53,9 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
         true => Sampler::new(interest),
         false => Sampler::brief(interest),
     };
+    if let Some(delivery) = &options.delivery {
+        return otlp::run(delivery.clone(), sampler);
+    }
     let looks = Looks::new(sampler, options.classes, looks::FRESH);
     serve(&options.listen, options.allow_remote, looks)
 }

@@ -108,7 +108,8 @@ fn part(text: &str) -> Result<f64, String> {
     }
 }
 
-fn pause(text: &str) -> Result<Duration, String> {
+/// A time between two rounds, in words of the command line.
+pub fn pause(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
         "" | "s" => 1.0,
