@@ -79,8 +79,8 @@ fn a_program_on_another_allocator_is_accounted_and_told_what_loam_would_add() {
     let pid = child.0.id().to_string();
     let found = &json(&[&pid])["processes"][0];
     let lines = found["account_bytes"].as_object().unwrap();
-    let sum: i64 = lines.values().map(|value| value.as_i64().unwrap()).sum();
-    assert_eq!(sum, found["resident_bytes"].as_i64().unwrap());
+    let sum: u64 = lines.values().map(|value| value.as_u64().unwrap()).sum();
+    assert_eq!(sum, found["resident_bytes"].as_u64().unwrap());
     assert!(lines["heap"].as_i64().unwrap() > 38 << 20, "{lines:?}");
     assert_eq!(found["verdict"]["finding"], "opaque_heap");
     assert!(found["counters"].is_null() && found["counters_error"].is_null());
@@ -294,8 +294,8 @@ fn a_program_on_loam_is_told_apart_byte_by_byte_and_its_default_heap_is_shown() 
     let pid = child.0.id().to_string();
     let found = &json(&[&pid])["processes"][0];
     let lines = found["account_bytes"].as_object().unwrap();
-    let sum: i64 = lines.values().map(|value| value.as_i64().unwrap()).sum();
-    assert_eq!(sum, found["resident_bytes"].as_i64().unwrap());
+    let sum: u64 = lines.values().map(|value| value.as_u64().unwrap()).sum();
+    assert_eq!(sum, found["resident_bytes"].as_u64().unwrap());
     assert!(lines["live"].as_i64().unwrap() > 38 << 20, "{lines:?}");
     assert_eq!(found["verdict"]["finding"], "live");
     let counters = &found["counters"];

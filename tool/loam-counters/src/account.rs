@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! resident = heap + records + stacks + files + ...                         (the system, exact)
-//! heap     = live + cached + free in spans + tails + retained runs
-//!            - counted but not resident (never touched, swapped)            (the counters)
+//! heap     = live + cached + free in spans + tails + retained runs           (the counters)
 //! ```
 //!
-//! The counters know which pages belong to what; the system knows which pages are resident. Memory that the program
-//! never touched is counted and not resident. It stands in the account with a minus, so that the lines always add up
-//! to the resident set.
+//! The counters know which pages belong to what; the system knows which pages are resident. Memory that is counted and
+//! not resident, because the program never touched it or the system swapped it out, is taken from the live blocks: a
+//! program often has not touched its newest blocks yet. So no line is negative, and the lines add up to the resident
+//! set.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ use crate::Snapshot;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Share {
-    /// In blocks that the program holds.
+    /// In blocks that the program holds, as far as they are resident.
     Live,
     /// In freed blocks that threads keep.
     Cached,
@@ -30,10 +30,6 @@ pub enum Share {
     FreeInSpans,
     /// In free runs of pages that are kept for the next request.
     Retained,
-    /// Counted above, and swapped out. Negative.
-    Swapped,
-    /// Counted above and never touched. Negative.
-    Untouched,
     /// Resident and not counted: a huge page that reaches over free pages, or a change during the look.
     Uncounted,
     /// A kind of memory that the system distinguishes.
@@ -48,8 +44,6 @@ impl Share {
             Share::Cached => "cached by threads",
             Share::FreeInSpans => "free between live blocks",
             Share::Retained => "free pages kept",
-            Share::Swapped => "of these swapped out",
-            Share::Untouched => "of these never touched",
             Share::Uncounted => "resident beyond these",
             Share::System(kind) => kind.title(),
         }
@@ -62,8 +56,6 @@ impl Share {
             Share::Cached => "cached",
             Share::FreeInSpans => "free_in_spans",
             Share::Retained => "retained",
-            Share::Swapped => "swapped",
-            Share::Untouched => "untouched",
             Share::Uncounted => "uncounted",
             Share::System(kind) => kind.key(),
         }
@@ -81,12 +73,20 @@ pub struct Account {
     /// The sum.
     pub resident: u64,
     /// Bytes by share, without shares of zero.
-    pub lines: Vec<(Share, i64)>,
+    pub lines: Vec<(Share, u64)>,
+    /// Bytes that the counters count and that are not resident, because they are swapped out.
+    pub swapped: u64,
+    /// ... because they were never touched, or were given back to the system since.
+    pub untouched: u64,
 }
 
 impl Account {
     /// Joins the system's account with the counters'.
     pub fn of(residence: &Residence, counters: Option<&Snapshot>) -> Account {
+        let mut account = Account {
+            resident: residence.total().resident,
+            ..Account::default()
+        };
         let mut lines = Vec::new();
         let counters = counters.filter(|snapshot| snapshot.is_accounted());
         // A peer does not report where its blocks lie. They lie in anonymous memory, beside the program's own
@@ -103,7 +103,7 @@ impl Account {
                 .whole(ids::SPAN_FREE_BYTES)
                 .saturating_add(process.whole(ids::SPAN_TAIL_BYTES))
                 .saturating_sub(unbacked);
-            let counted = [
+            let mut counted = [
                 (Share::Live, process.whole(ids::LIVE_BYTES)),
                 (Share::Cached, process.whole(ids::CACHED_BYTES)),
                 (Share::FreeInSpans, between),
@@ -111,54 +111,46 @@ impl Account {
             ];
             let sum = counted
                 .iter()
-                .fold(0i64, |sum, (_, bytes)| sum.saturating_add(signed(*bytes)));
-            lines.extend(counted.map(|(share, bytes)| (share, signed(bytes))));
-            // Memory that is counted and not resident counts as swapped out first, then as untouched.
-            let missing = sum.saturating_sub(signed(heap.resident));
-            let swapped = signed(heap.swapped).min(missing.max(0));
-            lines.push((Share::Swapped, -swapped));
-            lines.push((Share::Untouched, -(missing - swapped).max(0)));
-            lines.push((Share::Uncounted, (-missing).max(0)));
+                .fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+            let missing = sum.saturating_sub(heap.resident);
+            account.swapped = heap.swapped.min(missing);
+            account.untouched = missing - account.swapped;
+            let mut room = heap.resident;
+            // The live blocks come last: what is missing is theirs.
+            for (_, bytes) in counted.iter_mut().rev() {
+                *bytes = room.min(*bytes);
+                room -= *bytes;
+            }
+            lines.extend(counted);
+            lines.push((Share::Uncounted, room));
         } else {
-            lines.push((Share::System(Kind::LoamHeap), signed(heap.resident)));
+            lines.push((Share::System(Kind::LoamHeap), heap.resident));
         }
         for (kind, part) in residence.parts() {
             if !kinds.contains(&kind) {
-                lines.push((Share::System(kind), signed(part.resident)));
+                lines.push((Share::System(kind), part.resident));
             }
         }
         lines.retain(|(_, bytes)| *bytes != 0);
-        Account {
-            resident: residence.total().resident,
-            lines,
-        }
+        account.lines = lines;
+        account
     }
 
     /// The bytes of the share.
-    pub fn bytes(&self, share: Share) -> i64 {
+    pub fn bytes(&self, share: Share) -> u64 {
         let found = self.lines.iter().find(|(known, _)| *known == share);
         found.map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Live bytes that are resident. It assumes that all untouched memory is live, because a program often has not
-    /// touched its newest blocks yet.
-    pub fn live_resident(&self) -> u64 {
-        let missing = self.bytes(Share::Untouched) + self.bytes(Share::Swapped);
-        self.bytes(Share::Live).saturating_add(missing).max(0) as u64
-    }
-
     /// The resident bytes of the heap that are not live.
     pub fn heap_overhead(&self) -> u64 {
-        let loam = self.lines.iter().filter(|(share, _)| share.is_loam());
-        let sum: i64 = loam.map(|(_, bytes)| *bytes).sum();
-        (sum.max(0) as u64).saturating_sub(self.live_resident())
+        let overhead = |(share, _): &&(Share, u64)| share.is_loam() && *share != Share::Live;
+        self.lines
+            .iter()
+            .filter(overhead)
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
-}
-
-fn signed(bytes: u64) -> i64 {
-    // A process may report any number. Even the sum of sixteen numbers of this size does not overflow.
-    const MOST: u64 = i64::MAX as u64 / 16;
-    bytes.min(MOST) as i64
 }
 
 /// The parts of mappings that belong to the heap, according to its counters.
@@ -232,19 +224,29 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_touched_and_what_was_swapped_stand_with_a_minus() {
+    fn what_was_never_touched_and_what_was_swapped_is_taken_from_the_live_blocks() {
         let found = account(&[heap_mapping(600, 100)], &snapshot(800, 50, 100, 50));
         assert_eq!(found.resident, 600);
-        assert_eq!(found.bytes(Share::Swapped), -100);
-        assert_eq!(found.bytes(Share::Untouched), -300);
-        assert_eq!((found.live_resident(), found.heap_overhead()), (400, 200));
+        assert_eq!((found.swapped, found.untouched), (100, 300));
+        assert_eq!(
+            (found.bytes(Share::Live), found.heap_overhead()),
+            (400, 200)
+        );
+    }
+
+    #[test]
+    fn less_resident_than_is_free_leaves_no_live_block_and_no_line_below_zero() {
+        let found = account(&[heap_mapping(120, 0)], &snapshot(800, 50, 100, 50));
+        let lines = [(Share::FreeInSpans, 70), (Share::Retained, 50)];
+        assert_eq!(found.lines, lines);
+        assert_eq!(found.untouched, 880);
     }
 
     #[test]
     fn more_resident_than_counted_has_a_line_too() {
         let found = account(&[heap_mapping(600, 100)], &snapshot(500, 0, 0, 0));
         assert_eq!(found.bytes(Share::Uncounted), 100);
-        assert_eq!(found.bytes(Share::Swapped), 0);
+        assert_eq!(found.swapped, 0);
     }
 
     #[test]
@@ -296,8 +298,8 @@ mod tests {
             let rest = Mapping { start: 0x1000, end: 0x2000, resident: other.into(), ..Mapping::default() };
             let claims = snapshot(live, cached, free, dirty.into());
             let found = account(&[rest, heap_mapping(resident.into(), swapped.into())], &claims);
-            let sum: i128 = found.lines.iter().map(|(_, bytes)| i128::from(*bytes)).sum();
-            prop_assert_eq!(sum, i128::from(found.resident));
+            let sum: u128 = found.lines.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
+            prop_assert_eq!(sum, u128::from(found.resident));
         }
     }
 }

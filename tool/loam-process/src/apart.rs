@@ -92,6 +92,16 @@ pub fn step(doing: Doing) {
     });
 }
 
+/// Begins the current step anew, before a further call of its kind.
+pub fn step_again() {
+    DESK.with_borrow(|desk| {
+        if let Some(desk) = desk {
+            let mut step = locked(desk);
+            step.since = step.since.max(Instant::now());
+        }
+    });
+}
+
 /// What the worker of this thread says of its steps. Threads that help it take it along, so that their steps are its.
 pub struct Desk(Option<Arc<Mutex<Step>>>);
 

@@ -11,11 +11,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use loam_format::trace::Module;
-use object::{Object, ObjectSection, ObjectSegment, ReadCache};
+use object::{Object, ObjectSection, ObjectSegment};
 
 use crate::mappings::Mapping;
 use crate::process::{face, Pid};
-use crate::untrusted::{self, checksum};
+use crate::untrusted::{self, checksum, Pieces};
 
 /// A section: its address in the file's numbering, and its bytes.
 pub type Section = (Range<u64>, Arc<[u8]>);
@@ -37,7 +37,7 @@ impl Same {
     pub fn of(module: &Module) -> Option<Same> {
         let path = Path::new(&module.path);
         let cache = match untrusted::open(path) {
-            Ok(file) => ReadCache::new(file),
+            Ok(file) => Pieces::of(file),
             // A pipe, or a file that no program has.
             Err(_) if path.exists() => return Some(Same::No),
             Err(_) => return None,
@@ -58,7 +58,7 @@ fn build_id_in<'a>(file: &impl Object<'a>) -> Option<String> {
 
 /// The linker's build id of a file, in hexadecimal, if it has one.
 pub fn build_id(path: &Path) -> Option<String> {
-    let cache = ReadCache::new(untrusted::open(path).ok()?);
+    let cache = Pieces::of(untrusted::open(path).ok()?);
     build_id_in(&object::File::parse(&cache).ok()?)
 }
 
@@ -163,7 +163,7 @@ pub struct Code {
 impl Code {
     /// Reads a file; `None` if it can not be read or is no program.
     pub fn read(path: &Path) -> Option<Code> {
-        let cache = ReadCache::new(untrusted::open(path).ok()?);
+        let cache = Pieces::of(untrusted::open(path).ok()?);
         let file = object::File::parse(&cache).ok()?;
         let range = |name: &str| {
             let section = file.section_by_name(name)?;

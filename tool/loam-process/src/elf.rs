@@ -9,11 +9,11 @@ use std::path::Path;
 
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
-use object::{Endianness, ReadCache, ReadRef};
+use object::{Endianness, ReadRef};
 use thiserror::Error;
 
 use crate::apart::step_to_file;
-use crate::untrusted;
+use crate::untrusted::{self, Pieces};
 
 /// Why a file could not be inspected.
 #[derive(Debug, Error)]
@@ -107,8 +107,7 @@ impl Image {
             return Err(ImageError::NotElf);
         }
         file.seek(SeekFrom::Start(0))?;
-        // The cache reads only the requested parts: there are executables of several hundred megabytes.
-        let cache = ReadCache::new(file);
+        let cache = Pieces::of(file);
         match elf::FileClass(ident[4]) {
             elf::ELFCLASS32 => inspect::<elf::FileHeader32<Endianness>, _>(&cache, false),
             _ => inspect::<elf::FileHeader64<Endianness>, _>(&cache, true),

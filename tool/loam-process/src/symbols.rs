@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use addr2line::{demangle_auto, Loader};
 use loam_format::trace::Module;
-use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
+use object::{Object, ObjectSymbol, SymbolKind};
 
 use crate::code::{self, Same};
 use crate::process::Pid;
-use crate::untrusted;
+use crate::untrusted::{self, Pieces};
 
 /// Where a distribution puts separate debug files.
 const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
@@ -117,7 +117,7 @@ impl Symbols {
 
 impl Names {
     fn read(path: &Path) -> Option<Names> {
-        let cache = ReadCache::new(untrusted::open(path).ok()?);
+        let cache = Pieces::of(untrusted::open(path).ok()?);
         let lines = Loader::new(path).ok()?;
         let file = object::File::parse(&cache).ok()?;
         let functions = file

@@ -47,6 +47,7 @@ pub fn process(view: &View, heap: Option<&HeapFigures>) -> Value {
         "verdict": verdict::of(view),
         "resident_bytes": view.account.resident,
         "account_bytes": account,
+        "untouched_bytes": view.account.untouched,
         "system": {
             "kinds": parts,
             "total": view.residence.total(),

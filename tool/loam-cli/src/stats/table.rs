@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use loam_counters::account::Share;
 use loam_counters::view::View;
 use loam_format::units::bytes;
 use loam_format::words;
@@ -47,7 +48,7 @@ impl Row {
             on_loam: view
                 .snapshot()
                 .filter(|snapshot| snapshot.is_accounted())
-                .map(|_| (account.live_resident(), account.heap_overhead())),
+                .map(|_| (account.bytes(Share::Live), account.heap_overhead())),
         }
     }
 }

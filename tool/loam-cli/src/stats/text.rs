@@ -62,16 +62,10 @@ fn account(view: &View) -> String {
     let resident = view.account.resident;
     let mut table = sheet(&["RESIDENT", "%"], "WHERE");
     for (share, amount) in &view.account.lines {
-        let sign = if *amount < 0 { "-" } else { "" };
-        let amount = amount.unsigned_abs();
-        let percent = percent(amount, resident);
         row(
             &mut table,
             share.title(),
-            [
-                format!("{sign}{}", bytes(amount as f64)),
-                format!("{sign}{percent}"),
-            ],
+            [bytes(*amount as f64), percent(*amount, resident)],
         );
     }
     row(
@@ -101,6 +95,10 @@ fn beside(view: &View) -> String {
     fact(total.huge, "in huge pages");
     fact(total.lazily_freed, "lazily freed");
     fact(total.swapped, "swapped out");
+    fact(
+        view.account.untouched,
+        "of live blocks that were never touched beside",
+    );
     fact(view.residence.hugetlb, "of hugetlbfs beside");
     fact(view.outline.peak_resident, "at the peak");
     let second = format!(

@@ -188,9 +188,9 @@ fn process(
             lines.extend(wrap(&(verdict::of(view).sentence + "."), width, BOLD));
             let most = if height > 30 { 12 } else { 6 };
             let mut shown: Vec<_> = view.account.lines.clone();
-            shown.sort_by_key(|(_, bytes)| std::cmp::Reverse(bytes.abs()));
-            let rest: i64 = shown.iter().skip(most).map(|(_, bytes)| *bytes).sum();
-            let mut cells: Vec<(String, i64)> = shown
+            shown.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+            let rest: u64 = shown.iter().skip(most).map(|(_, bytes)| *bytes).sum();
+            let mut cells: Vec<(String, u64)> = shown
                 .iter()
                 .take(most)
                 .map(|(share, bytes)| (share.title().to_owned(), *bytes))
@@ -198,7 +198,7 @@ fn process(
             if shown.len() > most {
                 cells.push(("the rest".to_owned(), rest));
             }
-            cells.push(("resident".to_owned(), view.account.resident as i64));
+            cells.push(("resident".to_owned(), view.account.resident));
             lines.extend(two_columns(&cells, width));
         }
         Some(Err(reason)) => lines.extend(wrap(reason, width, manner.warning())),
@@ -256,11 +256,10 @@ fn calls(state: &State, sample: &Sample) -> String {
     )
 }
 
-fn two_columns(cells: &[(String, i64)], width: usize) -> Vec<Line<'static>> {
+fn two_columns(cells: &[(String, u64)], width: usize) -> Vec<Line<'static>> {
     let half = (width / 2).saturating_sub(1);
-    let cell = |(title, amount): &(String, i64)| {
-        let sign = if *amount < 0 { "-" } else { "" };
-        let figure = format!("{sign}{}", bytes(amount.unsigned_abs() as f64));
+    let cell = |(title, amount): &(String, u64)| {
+        let figure = bytes(*amount as f64);
         let room = half.saturating_sub(figure.len() + 1);
         format!("{} {figure}", columns::left(title, room))
     };

@@ -311,7 +311,7 @@ const RUN: u64 = 64 << 10;
 fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
     use crate::account::Share;
     let process = &snapshot.process;
-    let amount = |share| view.account.bytes(share).max(0) as u64;
+    let amount = |share| view.account.bytes(share);
     let classes = snapshot.heaps.iter().flat_map(|heap| &heap.classes);
     let lengths = classes.filter_map(|class| {
         let count = class.values.whole(ids::CLASS_LIVE_BLOCKS);
@@ -339,7 +339,7 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
         resident: part.resident,
         common: part.common,
         live: process.whole(ids::LIVE_BYTES),
-        untouched: view.account.bytes(Share::Untouched).unsigned_abs(),
+        untouched: view.account.untouched,
         cached: amount(Share::Cached),
         between: amount(Share::FreeInSpans),
         top: amount(Share::Uncounted),
@@ -378,7 +378,7 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
 fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
     use crate::account::Share;
     let values = &snapshot.process;
-    let amount = |share| view.account.bytes(share).max(0) as u64;
+    let amount = |share| view.account.bytes(share);
     let Some(live) = values.known(ids::LIVE_BYTES) else {
         let committed = values.known(ids::COMMITTED_BYTES);
         let told = committed.map_or_else(
@@ -406,7 +406,7 @@ fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
         resident,
         common: share_of(resident, part.common, part.resident),
         live,
-        untouched: view.account.bytes(Share::Untouched).unsigned_abs(),
+        untouched: view.account.untouched,
         cached: amount(Share::Cached),
         between: amount(Share::FreeInSpans),
         top: 0,

@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use loam_format::memory::Memory;
-use object::{Object, ObjectSegment, ObjectSymbol, ReadCache};
+use object::{Object, ObjectSegment, ObjectSymbol};
 
 use super::inject::{Gadgets, CALL, RESTORER};
 use super::TrimError;
 use crate::glibc::layout::{is_libc, Version};
 use crate::mappings::Mapping;
 use crate::process::{face, Pid};
+use crate::untrusted::Pieces;
 
 /// Functions of the file `malloc.c`, whose code is one stretch.
 const MALLOC: [&str; 15] = [
@@ -129,7 +130,7 @@ impl Symbols {
         let pid = face(pid);
         let exact = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
         let file = File::open(exact).or_else(|_| File::open(format!("/proc/{pid}/root{path}")));
-        let cache = ReadCache::new(file.ok()?);
+        let cache = Pieces::of(file.ok()?);
         let file = object::File::parse(&cache).ok()?;
         let segment = file.segments().find(|segment| {
             let (offset, length) = segment.file_range();
