@@ -77,7 +77,8 @@ pub fn bytes(value: f64) -> String {
             return format!("{} {name}", significant(value / size));
         }
     }
-    format!("{value:.0} B")
+    // Rust's sum of nothing is -0.0.
+    format!("{:.0} B", value + 0.0)
 }
 
 /// `1.20 s`, `35.0 ms`, `2 min 05 s`
@@ -123,6 +124,7 @@ mod tests {
         assert_eq!(Unit::PerSecond.show(21_345_678.0), "21.3 M/s");
         assert_eq!(Unit::Bytes.show(1_288_490_189.0), "1.20 GiB");
         assert_eq!(Unit::Bytes.show(512.0), "512 B");
+        assert_eq!(Unit::Bytes.show(-0.0), "0 B");
         assert_eq!(Unit::Percent.show(0.1534), "15.3%");
         assert_eq!(Unit::Seconds.show(0.035), "35.0 ms");
         assert_eq!(Unit::Seconds.show(125.4), "2 min 05 s");
