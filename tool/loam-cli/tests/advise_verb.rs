@@ -46,6 +46,77 @@ fn advice_is_a_line_to_copy_or_that_nothing_helps_or_refused() {
     assert!(ran.err.contains("no advice is drawn"), "{ran:?}");
 }
 
+/// The replays say what they say; really running decides. Under "worse", which is Loam with a variable, the program takes more
+/// than was recorded. Replays know nothing of that.
+#[test]
+fn an_advice_that_does_not_hold_when_the_command_is_really_run_is_taken_back() {
+    if !common::can_replay_on_loam() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    // The system's heap keeps the peak, and Loam does not: so the replays advise it.
+    let program = dir.join("peak.c");
+    let text = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static char* kept[200000];
+int main(void) {
+  for (int i = 0; i < 200000; ++i) {
+    memset(kept[i] = malloc(500), 1, 500);
+    if (i % 10000 == 0) usleep(10000);
+  }
+  for (int i = 0; i < 200000; ++i)
+    if (i % 1000) free(kept[i]);
+  const size_t more = getenv("MORE") ? 300u << 20 : 1;
+  memset(malloc(more), 1, more);
+  for (int i = 0; i < 10; ++i) usleep(20000);
+}
+"#;
+    std::fs::write(&program, text).unwrap();
+    compile(&["-O1", "-fno-builtin"], &program, &dir.join("peak"));
+    let record = ["record", "--output", "peak.trace", "--", "./peak"];
+    assert_eq!(loam_in(dir, &record).code, Some(0));
+    let tried = |candidates: &str| {
+        let allocators = format!("system,{candidates}");
+        let words = [
+            "advise",
+            "peak.trace",
+            "--trials",
+            "2",
+            "--json",
+            "--allocators",
+        ];
+        let really = [allocators.as_str(), "--verify", "--", "./peak"];
+        let ran = loam_in(dir, &[&words[..], &really].concat());
+        let answer: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+        let advised = answer["advised"]["allocator"].clone();
+        (advised, answer["verified"]["candidates"].clone())
+    };
+    let (advised, found) = tried("better=loam");
+    let ratio = |found: &Value, end: &str| found[0]["memory_ratio"][end].as_f64().unwrap();
+    assert_eq!(advised, "better", "{found}");
+    assert_eq!(found[0]["holds"], true, "{found}");
+    assert!(ratio(&found, "high") < 0.9, "{found}");
+    let (advised, found) = tried("worse=loam:MORE=1");
+    assert_eq!(advised, Value::Null, "{found}");
+    assert_eq!(found[0]["holds"], false, "{found}");
+    assert!(ratio(&found, "low") > 1.5, "{found}");
+    // The command is the user's, never the trace's.
+    for (words, said) in [
+        (&["--verify"][..], "<COMMAND>"),
+        (&["--", "./peak"], "--verify"),
+        (&["--verify", "--", "no-such-command"], "not found"),
+    ] {
+        let ran = loam_in(
+            dir,
+            &[&["advise", "peak.trace", "--trials", "2"], words].concat(),
+        );
+        assert!(ran.code != Some(0) && ran.err.contains(said), "{ran:?}");
+    }
+}
+
 /// Compiles with a name for each frame, because the tests read the stacks.
 fn compile_troubles(folder: &Path) {
     let source = root().join("tests/advise/troubles.c");

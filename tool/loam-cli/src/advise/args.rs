@@ -1,5 +1,6 @@
 //! `loam advise`: its arguments.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -18,6 +19,10 @@ use crate::replay::Which;
 /// The answer is one line to copy, or that no allocator helps. Then it says what to change in the program: sizes
 /// just above a size class, containers that grow by small steps, caches without a limit, and what a heap of their own for
 /// long-lived blocks would save.
+///
+/// With --verify and a command, the two best allocators are then tried for real: the command is run on each and on the
+/// recorded allocator, in turn, --trials times. An advice stands only if it needs less memory or less processor time, and at
+/// most 1 % more of the other.
 ///
 /// If the replay is more than 5 % off from what was recorded, or if its error is not known, there is no advice.
 #[derive(Debug, Args)]
@@ -49,6 +54,12 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 
+    /// Run COMMAND on the two best allocators and on the recorded one, and advise only what really helps
+    ///
+    /// COMMAND gets no input, and what it prints is thrown away. It must end by itself.
+    #[arg(long, requires = "command")]
+    verify: bool,
+
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
@@ -56,6 +67,10 @@ pub struct AdviseArgs {
     /// Write a page with a chart of processor time against memory to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+
+    /// With --verify: the program and its arguments
+    #[arg(last = true, value_name = "COMMAND", requires = "verify")]
+    command: Vec<OsString>,
 }
 
 const EXAMPLES: &str = "\
@@ -65,6 +80,7 @@ Examples:
   loam advise t.trace --speed 1       keep the program's pauses whole, however long
   loam advise t.trace --allocators loam,jemalloc,jemalloc:memory
   loam advise t.trace --html advice.html
+  loam advise t.trace --verify -- ./server --replay requests.log
 
 Exit code 0 with advice or if nothing helps, 2 if the trace allows no advice.";
 
@@ -75,6 +91,8 @@ pub struct AdviseOptions {
     pub which: Which,
     /// How to measure; the allocators may be missing.
     pub measure: MeasureOptions,
+    /// The command that is really run; empty: none.
+    pub command: Vec<OsString>,
     /// JSON instead of text.
     pub json: bool,
 }
@@ -92,6 +110,7 @@ impl AdviseArgs {
                 html: self.html,
                 ..measured(self.allocators, self.trials, self.timeout)
             },
+            command: self.command,
             json: self.json,
         }
     }

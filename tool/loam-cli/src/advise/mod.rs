@@ -1,6 +1,7 @@
 //! `loam advise`: replays over what is here, and one recommendation. `loam_lab::advise` judges.
 
 pub mod args;
+mod verify;
 
 use std::path::Path;
 
@@ -23,10 +24,13 @@ use crate::exit::{Coded, Exit};
 use crate::lab::{self, stop::Stop};
 use crate::output;
 use crate::replay;
+use crate::run::resolve_command;
 use args::AdviseOptions;
 
 /// Runs the verb.
 pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
+    let program = options.command.first();
+    let program = program.map(|name| resolve_command(name)).transpose()?;
     let replayer = replay::find_replayer(layout)?;
     let page = match &options.measure.html {
         Some(path) => Some(Store::claim(path, looks_like_advice)?),
@@ -77,7 +81,7 @@ pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
         .map(|label| spec_of(&label, &specs))
         .collect();
     let second = plan::replay(&measure, layout, &replayer, again(&ready.record))?;
-    let second = trials(second, &measure, layout, folder.path(), stop)?;
+    let second = trials(second, &measure, layout, folder.path(), stop.clone())?;
     let base = believed(&second)?;
     let places = advise::places(&second, &base);
     let separated = apart::judge(&places, &tried, &base, &lives);
@@ -96,7 +100,10 @@ pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
         separated: separated.as_ref(),
         stacks: stacks.as_ref(),
     });
-    let answer = answer(&second, &base, places, separated, hints)?;
+    let mut answer = answer(&second, &base, places, separated, hints)?;
+    if let Some(program) = &program {
+        verify::run(options, program, &second, &mut answer, &stop)?;
+    }
     if let Some(page) = page {
         let text = answer.html(loam_format::VERSION);
         page.replace(|file| file.write_all(text.as_bytes()))?;
@@ -173,6 +180,21 @@ fn believed(results: &Results) -> Result<String> {
     }
 }
 
+fn record<'r>(results: &'r Results, label: &str) -> Result<&'r AllocatorRecord> {
+    let mut records = results.allocators.iter();
+    let record = records.find(|record| record.label == label);
+    record.context("the advised allocator is not in the plan")
+}
+
+fn advised(results: &Results, label: &str) -> Result<Advised> {
+    let trace = results.experiments[0].trace.as_ref();
+    let command = &trace.context("nothing was replayed")?.command;
+    Ok(Advised {
+        allocator: label.to_owned(),
+        line: advise::line(record(results, label)?, command),
+    })
+}
+
 fn answer(
     results: &Results,
     base: &str,
@@ -185,15 +207,7 @@ fn answer(
         .as_ref()
         .context("nothing was replayed")?;
     let advised = match advise::best(&places, base) {
-        Some(place) => {
-            let is_it = |record: &&AllocatorRecord| record.label == place.allocator;
-            let record = results.allocators.iter().find(is_it);
-            let record = record.context("the advised allocator is not in the plan")?;
-            Some(Advised {
-                allocator: place.allocator.clone(),
-                line: advise::line(record, &trace.command),
-            })
-        }
+        Some(place) => Some(advised(results, &place.allocator)?),
         None => None,
     };
     let mut remarks = vec![loam_lab::experiments::replay::judged(
@@ -221,6 +235,7 @@ fn answer(
         command: trace.command.clone(),
         recorded: base.to_owned(),
         advised,
+        verified: None,
         frontier: Answer::frontier_of(&places),
         places,
         separated,

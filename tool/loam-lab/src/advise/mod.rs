@@ -6,12 +6,14 @@
 //! ```
 //!
 //! Memory is the average resident, time that of the processor. Nothing here measures. `apart` judges replays that keep
-//! long-lived blocks apart, `hints` says what to change in the program, `page` is the answer as text, JSON and HTML.
+//! long-lived blocks apart, `hints` says what to change in the program, `verify` judges real runs, `page` is the answer as
+//! text, JSON and HTML.
 
 pub mod apart;
 pub mod hints;
 pub mod page;
 pub mod rooms;
+pub mod verify;
 
 use serde::Serialize;
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::apart::Separated;
 use super::hints::{self, Hint};
+use super::verify::Verification;
 use super::{frontier, grid, ratio, Place};
 use crate::analyse::stats::Summary;
 
@@ -36,6 +37,8 @@ pub struct Answer {
     pub recorded: String,
     /// None: no candidate helps.
     pub advised: Option<Advised>,
+    /// What the command did when it was really run; none if it was not.
+    pub verified: Option<Verification>,
     /// All places that were measured in rounds, with the recorded allocator.
     pub places: Vec<Place>,
     /// Labels of the frontier, least memory first.
@@ -60,6 +63,18 @@ impl Answer {
     }
 
     fn headline(&self) -> String {
+        if let Some(verified) = &self.verified {
+            return match verified.held() {
+                Some(held) => format!(
+                    "{}: really run, {} of the average memory, {} of the peak and {} of the processor time.",
+                    held.allocator,
+                    ratio(&held.memory_ratio),
+                    ratio(&held.peak_ratio),
+                    ratio(&held.time_ratio)
+                ),
+                None => "Nothing helps: what the replays advise does not hold when the command is really run.".to_owned(),
+            };
+        }
         match self.advised.as_ref().and_then(|one| self.place(&one.allocator)) {
             Some(place) => format!(
                 "{}: {} of the average memory and {} of the program's processor time.",
@@ -80,8 +95,9 @@ impl Answer {
         self.hints.iter().filter(is_shown)
     }
 
-    fn grid(&self) -> Grid {
-        grid(&self.places, &self.recorded)
+    fn grids(&self) -> impl Iterator<Item = Grid> + '_ {
+        let really = self.verified.iter().map(|one| one.grid(&self.recorded));
+        really.chain([grid(&self.places, &self.recorded)])
     }
 
     /// For a terminal.
@@ -93,7 +109,9 @@ impl Answer {
         for hint in self.shown() {
             text += &terminal::wrapped(&format!("In the program: {}", hint.text));
         }
-        text += &terminal::grid(&self.grid());
+        for grid in self.grids() {
+            text += &terminal::grid(&grid);
+        }
         text += "\n";
         for remark in &self.remarks {
             text += &terminal::wrapped(remark);
@@ -146,7 +164,7 @@ impl Answer {
                 @if let Some(advised) = &self.advised { pre { (advised.line) } }
                 @for hint in self.shown() { p { b { "In the program: " } (hint.text) } }
                 @if let Some(chart) = &chart { (html::figure(chart)) }
-                (html::grid(&self.grid()))
+                @for grid in self.grids() { (html::grid(&grid)) }
                 @for remark in &self.remarks { p.reading { (remark) } }
             }
         };

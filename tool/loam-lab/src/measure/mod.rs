@@ -12,6 +12,7 @@
 mod launch;
 mod noise;
 mod order;
+pub mod real;
 mod trial;
 pub mod watchdog;
 
