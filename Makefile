@@ -96,7 +96,7 @@ SOAK_TIME ?= 14400
 # SOAK_EVENTS: how many, of 64 threads.
 SOAK_EVENTS ?= 100000000
 
-doctor-study: build ## Ask the doctor about sick and healthy programs, and write the tables of docs/doctor.md; some minutes
+doctor-study: build ## Ask the doctor about sick and healthy programs, and write the tables of tests/doctor/results.md; some minutes
 	tests/doctor/study --write
 
 record-soak: build ## Record 64 threads that hand blocks over, 10^8 events: none is lost and every free has its block
