@@ -5,13 +5,15 @@
 // FORM: sleep, epoll, light (ten pairs of calls each 100 ms), worker (its thread has the peak and
 // waits in read), pool (eight threads have the peak together and wait for a condition), many (64
 // threads), turns (64 threads that have an eighth of the peak one after the other), fork (a child
-// has the peak and waits in poll), other (another thread frees). ORDER: forward, backward, random.
-// One block in N stays, the first, the last, or spread over all; 0: none. The peak comes --rounds
-// times. Every byte is written, and the tables lie outside the heap. Prints one line of JSON: live
-// and resident bytes above the start: right after, in the end, and after malloc_trim(0).
+// has the peak and waits in poll), other (another thread frees), reads and condition (a child has
+// the peak, and its only thread waits in read, or for a condition). ORDER: forward, backward,
+// random. One block in N stays, the first, the last, or spread over all; 0: none. The peak comes
+// --rounds times. Every byte is written, and the tables lie outside the heap. Prints one line of
+// JSON: live and resident bytes above the start: right after, in the end, and after malloc_trim(0).
 #include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -198,14 +200,62 @@ void measure(const std::string& form, const Peak& peak) {
   _exit(0);
 }
 
+// What only another process can look at: nothing of this one runs meanwhile.
+struct Report {
+  uint64_t live, before, after;
+};
+
+uint64_t resident_of(pid_t process) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/smaps_rollup", static_cast<int>(process));
+  std::FILE* const file = std::fopen(path, "re");
+  char line[256];
+  unsigned long long kib = 0;
+  while (file != nullptr && std::fgets(line, sizeof line, file) != nullptr) {
+    if (std::sscanf(line, "Rss: %llu kB", &kib) == 1) break;
+  }
+  if (file != nullptr) std::fclose(file);
+  return kib * 1024;
+}
+
+[[noreturn]] void wait_alone(const std::string& form, const Peak& peak) {
+  one_pair();
+  Blocks blocks(peak, peak.bytes, 1);
+  Report report{0, resident_of(getpid()), 0};
+  blocks.run();
+  report.live = blocks.live();
+  report.after = resident_of(getpid());
+  if (write(ready[1], &report, sizeof report) != sizeof report) std::abort();
+  pthread_mutex_lock(&mutex);
+  if (form == "condition") pthread_cond_wait(&never, &mutex);
+  char byte;
+  _exit(read(idle[0], &byte, 1) == 1 ? 0 : 1);
+}
+
+void watch(const std::string& form, const Peak& peak) {
+  if (pipe(ready) != 0 || pipe(idle) != 0) std::abort();
+  const pid_t child = fork();
+  if (child == 0) wait_alone(form, peak);
+  Report report;
+  if (read(ready[0], &report, sizeof report) != sizeof report) std::abort();
+  usleep(kSilence * 1000);
+  const uint64_t silent = resident_of(child);
+  kill(child, SIGKILL);
+  std::printf("{\"live\": %llu, \"after\": %lld, \"silent\": %lld, \"trimmed\": 0}\n",
+              static_cast<unsigned long long>(report.live),
+              static_cast<long long>(report.after - report.before),
+              static_cast<long long>(silent - report.before));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Arguments args("silent", "what is resident two seconds after a peak, when the program waits",
                  argc, argv);
-  const std::string form(args.choice(
-      "form", {"sleep", "epoll", "light", "worker", "pool", "many", "turns", "fork", "other"},
-      "what waits"));
+  const std::string form(args.choice("form",
+                                     {"sleep", "epoll", "light", "worker", "pool", "many", "turns",
+                                      "fork", "other", "reads", "condition"},
+                                     "what waits"));
   const uint64_t bytes =
       args.bytes("peak", 200'000'000, 40'000'000, 1 << 20, uint64_t{1} << 40, "bytes at the peak");
   const std::string_view sizes = args.text("sizes", "16-1515", "LEAST-MOST bytes of a block");
@@ -228,6 +278,7 @@ int main(int argc, char** argv) {
   const auto second = has_dash ? std::from_chars(first.ptr + 1, end, peak.most) : first;
   if (second.ec != std::errc() || second.ptr != end || peak.least == 0 || peak.most < peak.least)
     fail(kExitUsage, "silent", ": --sizes wants LEAST-MOST, such as 16-512");
+  if (form == "reads" || form == "condition") return watch(form, peak), 0;
   if (form == "fork") {
     one_pair();
     if (const pid_t child = fork(); child != 0) {

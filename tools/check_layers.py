@@ -291,7 +291,9 @@ def check_library(library: Path, findings: Findings) -> None:
     exported = [line.split()[-1] for line in output("nm", "-D", "--defined-only", str(library))]
     allowed = re.compile(r"^(_Zn[wa]|_Zd[la]|loam_|LOAM_|malloc|calloc|realloc|free|posix_memalign|"
                          r"aligned_alloc|memalign|valloc|pvalloc|mall(?:info|opt)|cfree|"
-                         r"__libc_\w+|__posix_memalign$|dlopen$|__register_atfork$|mlockall$)")
+                         r"__libc_\w+|__posix_memalign$|dlopen$|__register_atfork$|mlockall$|"
+                         # waits (decision 136)
+                         r"(__)?p?poll(_chk)?$|p?select$|epoll_p?wait2?$|u?sleep$|(clock_)?nanosleep$)")
     for symbol in exported:
         if not allowed.match(symbol.partition("@")[0]):
             findings.error(name, f"exports {symbol}, which is no part of the interface")

@@ -37,7 +37,9 @@ void ThreadCache::look_at_fall() {
   const size_t whole = page_heap.hints().returned_bytes();
   const size_t returned = whole < fall.came_back ? fall.came_back : whole;
   const size_t cached = falls ? process_room.held() : 0;
-  if (fall.bytes + cached <= most || fall.bytes + cached <= returned) return;
+  const bool is_held = fall.bytes + cached <= returned;
+  page_heap.hints().set_held_in_spans(is_held ? fall.bytes : 0);
+  if (fall.bytes + cached <= most || is_held) return;
   if (share < kFallStep) fall_step_ = kLeastFallStep;
   shorten_magazines(most / threads);
   if (fall.bytes <= most) return;

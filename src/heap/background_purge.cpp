@@ -1,8 +1,8 @@
 #include "heap/background_purge.h"
 
+#include "heap/silence.h"
 #include "os/os.h"
 #include "pages/page_heap.h"
-#include "small/small_heap.h"
 
 namespace loam {
 
@@ -18,10 +18,15 @@ void BackgroundPurge::start() {
 }
 
 void BackgroundPurge::run() {
+  uint64_t settled_ms = 0;
   for (;;) {
-    default_small_heap.tick();
-    page_heap.tick();
-    os::sleep_ms(page_heap.hints().wants_ticks() ? kBusyMs : kIdleMs);
+    uint64_t next = heap::kNoMoreLooks;
+    // Nothing came since the last look if nobody made a step of the policy.
+    if (page_heap.hints().wants_ticks() && page_heap.hints().looked_ms() != settled_ms) {
+      next = heap::settle();
+      if (next == heap::kNoMoreLooks) settled_ms = page_heap.hints().looked_ms();
+    }
+    os::sleep_ms(next < kIdleMs ? static_cast<unsigned>(next) : kIdleMs);
   }
 }
 

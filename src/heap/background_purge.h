@@ -1,17 +1,17 @@
 // A thread that purges for the page heap in a process that has gone quiet; only with
 // LOAM_BACKGROUND_PURGE=on.
 //
-// Without it a process that stops calling malloc and free keeps its free memory, for callers of
-// malloc and free do the purging. It is an option, never the default: a second thread would cost
-// single-threaded programs the C library's fast paths, and break programs that unshare(2) or fork
-// without exec.
+// Without it a process whose peak came back before, and whose threads all wait for conditions or in
+// calls that cannot be split (heap/silence.h), keeps that peak. It is an option, never the default:
+// a second thread would cost single-threaded programs the C library's fast paths, and break
+// programs that unshare(2) or fork without exec.
 //
 //   off --enable()--> idle --poke(), something is worth purging--> starting --> running
 //                      ^                                              |refused     |fork(): the child has no thread
 //                      |                                              v            |
 //                      +<---------------- fork() ------------------ failed <-------+
 //
-// The thread holds only the page heap's lock, for a tick at a time, and allocates nothing.
+// The thread makes the looks that a clock would make (heap::settle()), and allocates nothing.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,9 @@ namespace loam {
 
 class BackgroundPurge {
  public:
-  /// Chosen: pause while pages wait to be purged. A shorter one gives back more evenly, a longer
-  /// one wakes an idle machine less.
-  static constexpr unsigned kBusyMs = 100;
-  /// Chosen: pause while no page waits. It bounds how late the thread notices.
-  static constexpr unsigned kIdleMs = 1000;
+  /// Chosen: the longest pause. The thread then notices in time when the heap is silent, within a
+  /// second after the last call. A longer one wakes an idle machine less.
+  static constexpr unsigned kIdleMs = 500;
 
   /// Call once, at start-up.
   void enable() { state_.store(State::kIdle, std::memory_order_relaxed); }

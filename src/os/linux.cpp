@@ -402,6 +402,12 @@ bool start_thread(void (*body)()) {
   return refusal == 0;
 }
 
+extern "C" [[gnu::visibility("hidden")]] long loam_set_signal_mask(const uint64_t* mask,
+                                                                   uint64_t* before);
+long loam_set_signal_mask(const uint64_t* mask, uint64_t* before) {
+  return kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, mask, before, sizeof *mask);
+}
+
 void sleep_ms(unsigned ms) {
   const timespec span{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000) * 1'000'000};
   kernel::call(SYS_nanosleep, &span,

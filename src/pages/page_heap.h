@@ -216,6 +216,18 @@ class PageHeap {
   /// Does a step of the policy unless another thread holds the lock. For frequent callers.
   void tick_unless_busy();
 
+  /// For a thread that is about to wait (decision 136). Takes no lock.
+  /// True while more is free and backed than a fall leaves.
+  [[nodiscard]] bool much_waits() const;
+  struct Silence {
+    uint64_t left_ms;  ///< until no step came for PurgePolicy::kSilenceMs; 0: now
+    Pages held;        ///< what came back after such a time before, and is waited for
+  };
+  /// Does a step of the policy if the heap is silent.
+  [[nodiscard]] Silence look_at_silence();
+  /// Gives free pages back, of any age, but for `keep` and the floor. pre: the heap is silent
+  void give_back_beyond(Pages keep);
+
   [[nodiscard]] PageHints& hints() { return hints_; }
   [[nodiscard]] PageStats stats();
   /// Whether the address lies in what was reserved for spans. Takes the lock.
@@ -249,10 +261,16 @@ class PageHeap {
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void unlock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void reset_locks_after_fork();
+  /// Whether some thread, perhaps this one, holds one of the locks.
+  [[nodiscard]] bool is_any_locked() const;
   [[nodiscard]] bool is_valid();
 
  private:
   friend struct CounterFields;
+  /// Less is not worth two system calls. Chosen: what a silent process may hold beside what lives.
+  static constexpr size_t kMuch = size_t{8} << 20;
+  /// Chosen: a fall leaves a sixteenth, so a busy thread's waits are rarely split.
+  static constexpr size_t kMuchShare = 8;
   struct Place {
     Region* region = nullptr;
     PageId page;

@@ -64,6 +64,7 @@ bool PageHeap::keep_mapping(uintptr_t address, Pages pages) {
     hints_.set_pages_wait(true);
     shed_due_mappings();
   }
+  hints_.set_idle_mappings(mappings_.idle().pages());
   return kept;
 }
 

@@ -111,8 +111,10 @@ void PageHeap::tick_locked() {
                                                                                   : 0;
   policy_.note_hollow(hints_.hollow());
   const PurgePolicy::Decision decision = policy_.decide(clock_.now_ms(), used, waiting, running_ms);
+  hints_.set_looked(clock_.now_ms());
   hints_.set_waiting(elsewhere);
   hints_.set_pages_wait(may_purge || !mappings_.idle().empty());
+  hints_.set_idle_mappings(mappings_.idle().pages());
   hints_.set_used(used);
   hints_.set_returned(policy_.worth_waiting_for());
   if (may_purge && clock_.is_due(PageClock::kRecords, kRecordsMs)) {
@@ -156,6 +158,49 @@ void PageHeap::tick_unless_busy() {
   mutex_.unlock();
 }
 
+bool PageHeap::much_waits() const {
+  if (LOAM_LIKELY(!hints_.wants_ticks())) return false;
+  const Pages pages = hints_.waiting() + pages_in_shards() + hints_.idle_mappings();
+  return pages.bytes() + hints_.held_in_spans() > kMuch + hints_.used_bytes() / kMuchShare;
+}
+
+PageHeap::Silence PageHeap::look_at_silence() {
+  Lock lock(mutex_);
+  clock_.read();
+  const uint64_t left_ms = policy_.to_silence_ms(clock_.now_ms());
+  if (left_ms != 0) return {left_ms, Pages(0)};
+  tick_locked();
+  return {0, policy_.slow_returns(really_used())};
+}
+
+void PageHeap::give_back_beyond(Pages keep) {
+  {
+    Lock lock(mutex_);
+    clock_.read();
+    release_parked();
+    if (keep == Pages(0)) {
+      mappings_.shed_all(purges_);
+      end_huge_pages(Pages(0));
+    }
+  }
+  keep += PurgePolicy::kFloor;
+  // Each piece is as long as a tick, so that a thread that comes back need not wait for all.
+  for (bool more = true; more;) {
+    Lock lock(mutex_);
+    const Pages dirty = slabs_.dirty();
+    Pages piece = dirty > keep ? dirty - keep : Pages(0);
+    if (piece.count > kPagesPerTick) piece = Pages(kPagesPerTick);
+    const Pages gone = piece == Pages(0) ? piece : purge_oldest_of_any_age(piece);
+    policy_.give_back(gone);
+    more = gone != Pages(0);
+    if (more) continue;
+    hints_.set_idle_mappings(mappings_.idle().pages());
+    hints_.set_waiting(slabs_.dirty() + standing_spans_.waiting());
+    hints_.set_pages_wait(slabs_.dirty() > PurgePolicy::kFloor);
+    hints_.set_behind(false);
+  }
+}
+
 Pages PageHeap::purge_all() {
   Lock lock(mutex_);
   release_parked();
@@ -166,6 +211,7 @@ Pages PageHeap::purge_all() {
   if (!os::is_reserving()) unmap_ends(0);
   hints_.set_waiting(slabs_.dirty() + standing_spans_.waiting());
   hints_.set_pages_wait(slabs_.dirty() > PurgePolicy::kFloor);
+  hints_.set_idle_mappings(mappings_.idle().pages());
   return Pages(purges_.pages() - purged_before);
 }
 

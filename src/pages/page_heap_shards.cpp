@@ -51,6 +51,12 @@ void PageHeap::leave_shard(unsigned shard) {
   shards_[shard].threads.fetch_sub(1, std::memory_order_relaxed);
 }
 
+bool PageHeap::is_any_locked() const {
+  bool any = mutex_.is_locked();
+  for (const PageShard& shard : shards_) any |= shard.mutex.is_locked();
+  return any;
+}
+
 Pages PageHeap::pages_in_shards() const {
   Pages sum{};
   const unsigned count = hints_.shards_in_use();

@@ -58,6 +58,21 @@ class PageHints {
   void set_returned(Pages pages) {
     returned_bytes_.store(pages.bytes(), std::memory_order_relaxed);
   }
+  /// Bytes inside of spans that a fall left, because as much came back lately.
+  [[nodiscard]] size_t held_in_spans() const {
+    return held_in_spans_.load(std::memory_order_relaxed);
+  }
+  void set_held_in_spans(size_t bytes) { held_in_spans_.store(bytes, std::memory_order_relaxed); }
+  /// When the page heap last made a step of its policy. An old value.
+  [[nodiscard]] uint64_t looked_ms() const { return looked_ms_.load(std::memory_order_relaxed); }
+  void set_looked(uint64_t ms) { looked_ms_.store(ms, std::memory_order_relaxed); }
+  /// Pages of mappings that are kept for the next block.
+  [[nodiscard]] Pages idle_mappings() const {
+    return Pages(idle_mappings_.load(std::memory_order_relaxed));
+  }
+  void set_idle_mappings(Pages pages) {
+    idle_mappings_.store(pages.count, std::memory_order_relaxed);
+  }
   void set_pages_wait(bool they_do) { pages_wait_.store(they_do, std::memory_order_relaxed); }
   void set_behind(bool it_is) { is_behind_.store(it_is, std::memory_order_relaxed); }
   void set_waiting(Pages pages) { waiting_.store(pages.count, std::memory_order_relaxed); }
@@ -72,6 +87,9 @@ class PageHints {
   std::atomic<size_t> used_bytes_{0};
   std::atomic<size_t> returned_bytes_{0};
   std::atomic<size_t> hollow_{0};
+  std::atomic<size_t> held_in_spans_{0};
+  std::atomic<uint64_t> looked_ms_{0};
+  std::atomic<size_t> idle_mappings_{0};
 };
 
 }  // namespace loam

@@ -13,7 +13,7 @@ Pages PurgePolicy::peak_of(unsigned slots) const {
 
 // The level of use that this slot and an earlier one both reached, minus the highest use between
 // them. The maximum over earlier slots.
-size_t PurgePolicy::came_back() const {
+size_t PurgePolicy::late_return() const {
   size_t most = 0, between = 0;
   for (unsigned back = 1; back < kSlots; ++back) {
     const size_t then = peaks_[(slot_ + kSlots - back) % kSlots];
@@ -30,8 +30,14 @@ void PurgePolicy::note_rise(size_t used) {
   fallen_ -= rise < fallen_ ? rise : fallen_;
   use_ = used;
   const size_t level = used < high_ ? used : high_;
-  if (level - low_ > came_back_) came_back_ = level - low_;
+  came_back_.note(level - low_);
+  note_slow_return(used);
   if (used >= high_) high_ = low_ = used;
+}
+
+void PurgePolicy::note_slow_return(size_t used) {
+  const size_t level = used < before_silence_ ? used : before_silence_;
+  if (level > in_silence_) came_back_slowly_.note(level - in_silence_);
 }
 
 // pre: observe(used), so that it is no rise
@@ -59,8 +65,9 @@ Pages PurgePolicy::decide_fall(Pages used, Pages dirty, Pages returns) {
 }
 
 void PurgePolicy::end_slot(size_t used) {
-  const size_t back = came_back();
-  if (back > came_back_) came_back_ = back;
+  const size_t late = late_return();
+  came_back_.note(late);
+  came_back_late_.note(late);
   slot_ = (slot_ + 1) % kSlots;
   peaks_[slot_] = used;
   // A peak that is older than the window counts no more.
@@ -70,8 +77,9 @@ void PurgePolicy::end_slot(size_t used) {
   }
   slot_began_ms_ += kSlotMs;
   if (slot_ != 0) return;
-  came_back_before_ = came_back_;
-  came_back_ = 0;
+  came_back_.end_round();
+  came_back_late_.end_round();
+  came_back_slowly_.end_round();
 }
 
 PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dirty,
@@ -82,11 +90,18 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
     end_slot(used.count);
   if (now_ms - slot_began_ms_ >= kSlotMs) {
     slot_began_ms_ = now_ms;
-    came_back_ = came_back_before_ = 0;
+    came_back_ = came_back_late_ = came_back_slowly_ = {};
     high_ = low_ = use_;
   }
   observe(used);
   note_fall(used.count);
+  // Use may have risen again before this decision.
+  if (now_ms - last_ms_ >= kSilenceMs) {
+    before_silence_ = now_ms - last_ms_ < kHoldMs ? last_peak_ : 0;
+    in_silence_ = last_used_ < used.count ? last_used_ : used.count;
+    note_slow_return(used.count);
+  }
+  last_used_ = used.count;
 
   const uint64_t passed = now_ms - last_ms_ < 1000 ? now_ms - last_ms_ : 1000;
   // The budget is the same share of several threads' time, because each thread frees, and each
@@ -104,10 +119,13 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   last_ms_ = now_ms;
 
   const size_t returns = this->returns().count;
-  size_t expected = used.count + returns;
   const size_t most = recent_peak().count, least = latest_peak().count;
-  if (expected > most) expected = most;
-  if (expected < least) expected = least;
+  last_peak_ = most;
+  const auto smaller = [](size_t a, size_t b) { return a < b ? a : b; };
+  const auto larger = [](size_t a, size_t b) { return a > b ? a : b; };
+  const size_t soon = smaller(used.count + returns, peak_of(kSilenceMs / kSlotMs).count);
+  const size_t late = smaller(used.count + came_back_late_.most().count, most);
+  const size_t expected = larger(larger(soon, late), least);
   const Pages keep = Pages(expected) - used + kFloor;
   Decision decision;
   const size_t known = most > used.count ? most - used.count : 0;

@@ -2,8 +2,9 @@
 // that tests drive it through hours in microseconds.
 //
 //   soon   = peak use of the last kSoonMs                         pages that the program most likely uses again soon
-//   again  = use now + `came back`, at most the peak of the last kHoldMs
-//   keep   = the larger of both - use now + kFloor                pages that the near future may need
+//   again  = use now + `came back`, at most the peak of the last kSilenceMs
+//   late   = use now + `came back late`, at most the peak of the last kHoldMs
+//   keep   = the largest of the three - use now + kFloor          pages that the near future may need
 //   idle   = dirty - keep                                         pages that may go after no request took them for kSoonMs
 //   young  = the same                                             pages that may go at once, against the budget
 //   fallen = how far use fell on balance, without pages that went for that
@@ -13,7 +14,9 @@
 // `Came back` is how far use fell and rose again within kHoldMs, in the last kHoldMs or two. A
 // program that works in rounds keeps the pages that its rounds need. A program whose peak never
 // returned gives the pages back while it falls, because there may be no call afterwards. When a
-// peak returns for the first time, it costs one fault a page.
+// peak returns for the first time, it costs one fault a page. `Came back late` is the part that
+// was away for a whole slot at least: only this is waited for after kSilenceMs. A thread that waits
+// for so long keeps what came back after such a silence (decision 136).
 //
 // A page that is purged too early costs a fault. The budget allows kPagesPerSecond of them, so at
 // most kPagesPerSecond / (pages that a second of faults brings) of the running time of all threads
@@ -39,6 +42,9 @@ class PurgePolicy {
   /// request took for this long is purged outside the budget, because the program is unlikely to
   /// miss it.
   static constexpr uint64_t kSoonMs = 500;
+  /// Without a step of the policy for so long, the heap is silent. Chosen: longer than kSoonMs, so
+  /// that the latest peak is over.
+  static constexpr uint64_t kSilenceMs = 750;
   /// These pages are always kept: 1 MiB, so that small programs never pay.
   static constexpr Pages kFloor{256};
   /// While use falls, at most this part of it and kFallFloor stay free: the heap then holds at most
@@ -102,8 +108,17 @@ class PurgePolicy {
   }
 
   /// How far use fell and rose again lately.
-  [[nodiscard]] Pages returns() const {
-    return Pages(came_back_ > came_back_before_ ? came_back_ : came_back_before_);
+  [[nodiscard]] Pages returns() const { return came_back_.most(); }
+  /// Pages that came back after a silence. They may do so again.
+  [[nodiscard]] Pages slow_returns(Pages used) const {
+    const Pages known = recent_peak(), slow = came_back_slowly_.most();
+    const Pages most = known > used ? known - used : Pages(0);
+    return slow < most ? slow : most;
+  }
+  /// Milliseconds until the heap is silent, if no call comes.
+  [[nodiscard]] uint64_t to_silence_ms(uint64_t now_ms) const {
+    const uint64_t passed = now_ms - last_ms_;
+    return passed < kSilenceMs ? kSilenceMs - passed : 0;
   }
 
   /// A fall by this much gives nothing back.
@@ -124,11 +139,13 @@ class PurgePolicy {
   static constexpr unsigned kSlots = 16;
   static constexpr uint64_t kSlotMs = kHoldMs / kSlots;
   static_assert(kSoonMs % kSlotMs == 0 && kSoonMs < kHoldMs, "peaks are known by slots");
+  static_assert(kSilenceMs % kSlotMs == 0 && kSilenceMs > kSoonMs);
 
   [[nodiscard]] Pages peak_of(unsigned slots) const;
-  [[nodiscard]] size_t came_back() const;
+  [[nodiscard]] size_t late_return() const;
   void end_slot(size_t used);
   void note_rise(size_t used);
+  void note_slow_return(size_t used);
   void note_fall(size_t used);
   [[nodiscard]] Pages decide_fall(Pages used, Pages dirty, Pages returns);
 
@@ -139,8 +156,28 @@ class PurgePolicy {
   int64_t spent_ =
       0;  // pages of kBudgetCap; may exceed it, because a purge ends at a run's end, not inside it
   size_t peaks_[kSlots] = {};
-  size_t came_back_ = 0;         // the most in this round of the slots
-  size_t came_back_before_ = 0;  // the most in the round before
+  // The most in this round of the slots and in the one before.
+  struct Most {
+    size_t now = 0;
+    size_t before = 0;
+    void note(size_t pages) {
+      if (pages > now) now = pages;
+    }
+    void end_round() {
+      before = now;
+      now = 0;
+    }
+    [[nodiscard]] Pages most() const { return Pages(now > before ? now : before); }
+  };
+  Most came_back_;
+  Most came_back_late_;
+  Most came_back_slowly_;
+  // Around the last silence: the recent peak, and the use then.
+  size_t before_silence_ = 0;
+  size_t in_silence_ = 0;
+  // As of the last decision.
+  size_t last_peak_ = 0;
+  size_t last_used_ = 0;
   unsigned slot_ = 0;
   size_t use_ = 0;  // as last seen
   size_t fallen_ = 0;

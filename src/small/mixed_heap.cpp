@@ -258,6 +258,11 @@ void MixedHeap::lock_all() {
 void MixedHeap::unlock_all() {
   for (unsigned s = parts_in_use(); s-- != 0;) parts_[s].mutex().unlock();
 }
+bool MixedHeap::is_any_locked() {
+  bool any = false;
+  for (unsigned s = 0; s < parts_in_use(); ++s) any |= parts_[s].mutex().is_locked();
+  return any;
+}
 void MixedHeap::reset_locks_after_fork() {
   for (unsigned s = 0; s < parts_in_use(); ++s) parts_[s].mutex().reset_after_fork();
 }

@@ -121,6 +121,7 @@ class MixedHeap {
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void unlock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void reset_locks_after_fork();
+  [[nodiscard]] bool is_any_locked();
 
  private:
   friend struct CounterFields;

@@ -389,6 +389,14 @@ void SmallHeap::unlock_all() {
   });
   split_classes.mutex().unlock();
 }
+bool SmallHeap::is_any_locked() {
+  bool any = split_classes.mutex().is_locked() || mixed_.is_any_locked();
+  for_each_class([&](unsigned c) {
+    any |= bins_[c].stash().mutex().is_locked();
+    for_each_bin(c, [&](Bin& bin) { any |= bin.mutex().is_locked(); });
+  });
+  return any;
+}
 void SmallHeap::reset_locks_after_fork() {
   split_classes.mutex().reset_after_fork();
   size_t stashed = 0;

@@ -145,6 +145,8 @@ class alignas(kPageBytes) SmallHeap {
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void unlock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void reset_locks_after_fork();
+  /// Whether some thread, perhaps this one, holds one of the locks.
+  [[nodiscard]] bool is_any_locked();
 
  private:
   friend struct CounterFields;

@@ -88,6 +88,37 @@ TEST(PurgePolicy, RoundsThatAreLongerThanTheHoldAreNotWaitedFor) {
     EXPECT_TRUE(loses_a_round(policy, &t, 50'000, 100, PurgePolicy::kHoldMs + kSecond)) << round;
 }
 
+// Rounds without a silence, however long, say nothing of what comes back after one.
+TEST(PurgePolicy, ASilenceKeepsWhatCameBackAfterOne) {
+  for (const bool is_silent : {false, true}) {
+    for (uint64_t gap = PurgePolicy::kSilenceMs; gap < PurgePolicy::kHoldMs - 2 * kSlot;
+         gap += 50) {
+      PurgePolicy policy;
+      uint64_t t = kStart;
+      for (int round = 0; round < 6; ++round) {
+        for (uint64_t end = t + 100; t < end; t += 20)
+          static_cast<void>(policy.decide(t, Pages(50'000), Pages(0)));
+        // The last decision before the silence is that of the fall.
+        static_cast<void>(policy.decide(t, Pages(100), Pages(49'900)));
+        for (uint64_t end = t + gap; !is_silent && t < end; t += 20)
+          static_cast<void>(policy.decide(t, Pages(100), Pages(49'900)));
+        if (round == 5) break;
+        if (is_silent) t += gap;
+      }
+      static_cast<void>(policy.decide(t, Pages(50'000), Pages(0)));
+      static_cast<void>(policy.decide(t, Pages(100), Pages(49'900)));
+      EXPECT_EQ(policy.to_silence_ms(t), PurgePolicy::kSilenceMs);
+      t += PurgePolicy::kSilenceMs;
+      EXPECT_EQ(policy.to_silence_ms(t), 0u);
+      static_cast<void>(policy.decide(t, Pages(100), Pages(49'900)));
+      EXPECT_EQ(policy.slow_returns(Pages(100)).count, is_silent ? 49'900u : 0u) << gap;
+      t += PurgePolicy::kHoldMs;
+      static_cast<void>(policy.decide(t, Pages(100), Pages(49'900)));
+      EXPECT_EQ(policy.slow_returns(Pages(100)).count, 0u) << gap;
+    }
+  }
+}
+
 TEST(PurgePolicy, OnlyAsMuchIsKeptAsCameBack) {
   PurgePolicy policy;
   uint64_t t = kStart;
