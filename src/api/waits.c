@@ -69,6 +69,9 @@ static Next next_poll, next_ppoll, next_select, next_pselect, next_epoll_wait, n
     next_epoll_pwait2, next_sleep, next_usleep, next_nanosleep, next_clock_nanosleep,
     next_pthread_testcancel;
 void pthread_testcancel(void);
+/* glibc 2.35; other C libraries' headers lack it. */
+int epoll_pwait2(int file, struct epoll_event* events, int most, const struct timespec* timeout,
+                 const sigset_t* mask);
 
 static struct timespec timespec_of(uint64_t ns) {
   const struct timespec span = {(time_t)(ns / kSecond), (long)(ns % kSecond)};

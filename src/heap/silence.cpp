@@ -1,6 +1,7 @@
 #include "heap/silence.h"
 
-#include "cache/cache_registry.h"
+#include <atomic>
+
 #include "map/metadata.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
@@ -48,12 +49,6 @@ uint64_t settle() {
   const uint64_t next = settle_alone();
   is_settling.store(false, std::memory_order_release);
   return next;
-}
-
-void thread_idle() {
-  os::ErrnoGuard guard;
-  cache_registry.flush_current();
-  static_cast<void>(settle());
 }
 
 }  // namespace loam::heap

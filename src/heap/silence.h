@@ -1,6 +1,6 @@
 // What goes back while nobody calls the heap: a thread that waits asks here now and then, for there
-// is no clock (decision 136). The thread that asks is one whose wait is split (api/waits.c), one
-// that calls loam_thread_idle(), or the thread of LOAM_BACKGROUND_PURGE.
+// is no clock (decision 136). The thread that asks is one whose wait is split (api/waits.c), or
+// the thread of LOAM_BACKGROUND_PURGE.
 //
 //   much waits   more is free and backed than a fall leaves
 //   silent       no page operation came for PurgePolicy::kSilenceMs
@@ -21,9 +21,6 @@ inline constexpr uint64_t kNoMoreLooks = UINT64_MAX;
 /// heap; it does not touch the thread's cache, which has no lock. Returns the milliseconds after
 /// which another look is worth its time. pre: signals are blocked
 [[nodiscard]] uint64_t settle();
-
-/// The calling thread will not use the heap for some time: returns its cache, then settle().
-void thread_idle();
 
 }  // namespace loam::heap
 
