@@ -72,6 +72,7 @@ test: setup-test build ## Run every test; the last line sums them up
 	@tools/run_tests
 
 test-all: setup-test build ## The same with long forms: random input for longer, every sanitizer, compiler and package; hours
+	@tools/setup collector
 	@tools/run_tests
 	@$(MAKE) --no-print-directory sanitize portability windows packages-test static-test record-soak
 	tests/doctor/study

@@ -7,7 +7,6 @@ use regex_lite::Regex;
 
 use crate::export::listen::Listen;
 use crate::export::otlp::{Collector, Delivery};
-use crate::trim::args::pause;
 
 /// Offer the counters of all processes on Loam to Prometheus, or send them to OpenTelemetry.
 ///
@@ -73,6 +72,21 @@ pub struct ExportArgs {
     /// With --otlp: deliver one look and end; exit code 2 if it was not taken whole
     #[arg(long, requires = "otlp", conflicts_with = "every")]
     once: bool,
+}
+
+/// A time between two rounds, in words of the command line.
+pub fn pause(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("`{unit}` is no unit of time; write s, m or h")),
+    };
+    match digits.parse::<f64>().map(|number| number * factor) {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("it is a time from 0.1s to 24h".to_owned()),
+    }
 }
 
 /// The resolved arguments of `export`.

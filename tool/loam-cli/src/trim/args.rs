@@ -7,6 +7,7 @@ use clap::Args;
 use loam_process::choose::Target;
 use loam_process::container::Group;
 
+use crate::export::args::pause;
 use crate::export::listen::Listen;
 
 /// Give the free pages of running programs' heaps back to the system, now, from outside.
@@ -105,21 +106,6 @@ fn part(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number <= 1.0 => Ok(number),
         _ => Err("it is a part of the limit, above 0 and at most 1".to_owned()),
-    }
-}
-
-/// A time between two rounds, in words of the command line.
-pub fn pause(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &text[digits.len()..] {
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        unit => return Err(format!("`{unit}` is no unit of time; write s, m or h")),
-    };
-    match digits.parse::<f64>().map(|number| number * factor) {
-        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("it is a time from 0.1s to 24h".to_owned()),
     }
 }
 
