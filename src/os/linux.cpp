@@ -272,25 +272,56 @@ bool advise_huge(void* address, size_t bytes, bool allow) {
 
 void release(void* address, size_t bytes) { kernel::unmap(address, bytes); }
 
-// Such libraries replace the first instructions of the C library's function by a jump, at any
-// moment of a program's life (UCX, libfabric, Open MPI). No function of a C library begins with
-// one.
+// Such libraries replace the first instructions of the C library's function by a jump (UCX,
+// libfabric, Open MPI), put their own function into the tables of the dynamic linker (UCX), or
+// define the symbol (MVAPICH2), at any moment of a program's life. The function of glibc is made of
+// its list of system calls and begins with the call. No function of another C library begins with a
+// jump.
 bool is_watched() {
 #if LOAM_OS_DIRECT
+  // The address is in the table of the dynamic linker, which the hook may have changed.
   const auto function = reinterpret_cast<const unsigned char*>(&::munmap);
 #if defined(__x86_64__)
   const unsigned char* code = function;
   constexpr unsigned char kLandingPad[] = {0xf3, 0x0f, 0x1e, 0xfa};
-  if (memcmp(code, kLandingPad, sizeof kLandingPad) == 0) code += sizeof kLandingPad;
+  const auto skip_landing_pad = [&] {
+    if (memcmp(code, kLandingPad, sizeof kLandingPad) == 0) code += sizeof kLandingPad;
+  };
+  skip_landing_pad();
+#if defined(__GLIBC__)
+  constexpr unsigned char kCall[] = {0xb8, SYS_munmap, 0, 0, 0, 0x0f, 0x05};  // mov, syscall
+  if (LOAM_LIKELY(memcmp(code, kCall, sizeof kCall) == 0)) return false;
+  // In a program that is not position-independent the function's address is that of a jump by way
+  // of the program's table, and what the table has at first is the next instruction.
+  if (code[0] == 0xf2) ++code;
+  if (code[0] == 0xff && code[1] == 0x25) {
+    int32_t distance;
+    memcpy(&distance, code + 2, sizeof distance);
+    memcpy(&code, code + 6 + distance, sizeof code);
+    skip_landing_pad();
+    if (code[0] == 0x68) return false;  // push: the dynamic linker has not looked for it yet
+  }
+  return memcmp(code, kCall, sizeof kCall) != 0;
+#else
   // jmp near; or mov $address,%register and jmp *%register
   return code[0] == 0xe9 || ((code[0] & 0xfe) == 0x48 && (code[1] & 0xf8) == 0xb8);
+#endif
 #else
-  uint32_t code;
-  memcpy(&code, function, sizeof code);
+  uint32_t code[2];
+  memcpy(code, function, sizeof code);
+#if defined(__GLIBC__)
+  constexpr uint32_t kNop = 0xd503201f, kLandingPad = 0xd503245f;
+  if (code[0] == kNop || code[0] == kLandingPad) memcpy(code, function + 4, sizeof code);
+  constexpr uint32_t kNumber = 0xd2800008 | SYS_munmap << 5, kCall = 0xd4000001;  // mov, svc
+  // adrp of x16: a jump by way of the program's table, if it is not position-independent
+  const bool leads_on = (code[0] & 0x9f00001f) == 0x90000010;
+  return !(code[0] == kNumber && code[1] == kCall) && !leads_on;
+#else
   // b; or movz and ldr (literal) of x9 to x17, by which a jump over any distance begins
-  const uint32_t number = code & 31;
+  const uint32_t number = code[0] & 31;
   const bool is_scratch = number >= 9 && number <= 17;
-  return code >> 26 == 5 || (is_scratch && (code >> 23 == 0x1a5 || code >> 24 == 0x58));
+  return code[0] >> 26 == 5 || (is_scratch && (code[0] >> 23 == 0x1a5 || code[0] >> 24 == 0x58));
+#endif
 #endif
 #else
   return false;  // all calls go through the C library

@@ -1,11 +1,14 @@
 // Libraries for fast networks remember ("register") which physical pages a buffer has. To hear of
 // pages that went, they put a jump to their own code at the beginning of the C library's munmap(),
-// madvise(), mremap() and mmap(), at any moment of the program's life. Here such a library
-// remembers a buffer, and the program frees it. As long as the buffer counts as registered, its
-// pages must be the same: a pipe keeps the first one, as a network card would. The hooks allocate
-// and free, as libraries do.
+// madvise(), mremap() and mmap(), at any moment of the program's life. Others put their functions
+// into the dynamic linker's tables of all modules ("table"), or define the symbols (BY_SYMBOL).
+// Here such a library remembers a buffer, and the program frees it. As long as the buffer counts as
+// registered, its pages must be the same: a pipe keeps the first one, as a network card would. The
+// hooks allocate and free, as libraries do.
 #include <dlfcn.h>
+#include <elf.h>
 #include <fcntl.h>
+#include <link.h>
 #include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -68,6 +71,64 @@ static void hook(const char* name, const void* own) {
   enter(SYS_mprotect, (long)page, 8192, PROT_READ | PROT_EXEC, 0, 0, 0);
 }
 
+// The entry of a name in the tables of every module.
+typedef struct Entry {
+  const char* name;
+  const void* own;
+} Entry;
+
+static int replace(struct dl_phdr_info* module, size_t size, void* context) {
+  (void)size;
+  const Entry* entry = context;
+  const ElfW(Dyn)* dynamic = NULL;
+  for (int i = 0; i < module->dlpi_phnum; ++i) {
+    if (module->dlpi_phdr[i].p_type == PT_DYNAMIC)
+      dynamic = (const ElfW(Dyn)*)(module->dlpi_addr + module->dlpi_phdr[i].p_vaddr);
+  }
+  const ElfW(Sym)* symbols = NULL;
+  const char* names = NULL;
+  const ElfW(Rela) * tables[2] = {NULL, NULL};
+  size_t bytes[2] = {0, 0};
+  for (; dynamic != NULL && dynamic->d_tag != DT_NULL; ++dynamic) {
+    const uintptr_t at = dynamic->d_un.d_ptr;
+    if (dynamic->d_tag == DT_SYMTAB) symbols = (const ElfW(Sym)*)at;
+    if (dynamic->d_tag == DT_STRTAB) names = (const char*)at;
+    if (dynamic->d_tag == DT_RELA) tables[0] = (const ElfW(Rela)*)at;
+    if (dynamic->d_tag == DT_JMPREL) tables[1] = (const ElfW(Rela)*)at;
+    if (dynamic->d_tag == DT_RELASZ) bytes[0] = dynamic->d_un.d_val;
+    if (dynamic->d_tag == DT_PLTRELSZ) bytes[1] = dynamic->d_un.d_val;
+  }
+  // The kernel's own module has addresses that nobody has moved.
+  if ((uintptr_t)symbols < module->dlpi_addr || names == NULL) return 0;
+  for (int table = 0; table < 2; ++table) {
+    for (size_t i = 0; tables[table] != NULL && i < bytes[table] / sizeof(ElfW(Rela)); ++i) {
+      const ElfW(Rela)* one = &tables[table][i];
+      const unsigned type = ELF64_R_TYPE(one->r_info);
+      if (type != R_X86_64_GLOB_DAT && type != R_X86_64_JUMP_SLOT) continue;
+      if (strcmp(names + symbols[ELF64_R_SYM(one->r_info)].st_name, entry->name) != 0) continue;
+      const uintptr_t place = module->dlpi_addr + one->r_offset;
+      enter(SYS_mprotect, (long)(place & ~(uintptr_t)4095), 4096, PROT_READ | PROT_WRITE, 0, 0, 0);
+      memcpy((void*)place, &entry->own, sizeof entry->own);
+    }
+  }
+  return 0;
+}
+
+static int by_table;
+
+static void watch(const char* name, const void* own) {
+  Entry entry = {name, own};
+  if (by_table)
+    dl_iterate_phdr(&replace, &entry);
+  else
+    hook(name, own);
+}
+
+#if defined(BY_SYMBOL)
+int munmap(void* address, size_t bytes) { return own_munmap(address, bytes); }
+int madvise(void* address, size_t bytes, int advice) { return own_madvise(address, bytes, advice); }
+#endif
+
 static void check(size_t bytes) {
   for (int round = 0; round < 8; ++round) {
     char* block = NULL;
@@ -100,11 +161,17 @@ static void check(size_t bytes) {
   }
 }
 
-int main(void) {
+int main(int count, char** arguments) {
   free(malloc(1));
-  hook("munmap", (const void*)(uintptr_t)&own_munmap);
-  hook("madvise", (const void*)(uintptr_t)&own_madvise);
-  hook("mremap", (const void*)(uintptr_t)&own_mremap);
+  by_table = count > 1 && strcmp(arguments[1], "table") == 0;
+#if !defined(BY_SYMBOL)
+  watch("munmap", (const void*)(uintptr_t)&own_munmap);
+  watch("madvise", (const void*)(uintptr_t)&own_madvise);
+  watch("mremap", (const void*)(uintptr_t)&own_mremap);
+#else
+  (void)&watch;
+  (void)&own_mremap;
+#endif
   for (size_t bytes = 40000; bytes <= (size_t)80 << 20; bytes *= 8) check(bytes);
   return 0;
 }

@@ -242,6 +242,40 @@ static void work_in_a_heap(void) {
   destroy(heap);
 }
 
+// A heap that several threads use, with their caches off, and which is walked while they do.
+static void* shared;
+static int count_block(void* count, const void* entry) {
+  (void)entry;
+  ++*(long*)count;
+  return 0;
+}
+static void work_in_the_shared_heap(void) {
+  if (shared == NULL) return;
+  void* (*take)(void*, size_t) = NULL;
+  int (*give)(void*, void*) = NULL;
+  int (*walk)(void*, int (*)(void*, const void*), void*) = NULL;
+  *(void**)&take = dlsym(RTLD_DEFAULT, "loam_alloc");
+  *(void**)&give = dlsym(RTLD_DEFAULT, "loam_free");
+  *(void**)&walk = dlsym(RTLD_DEFAULT, "loam_walk");
+  for (int round = 0; round < 20; ++round) {
+    void* blocks[500];
+    for (int i = 0; i < 500; ++i) CHECK((blocks[i] = take(shared, (size_t)i * 9 + 1)) != NULL);
+    long entries = 0;
+    // Another thread may be walking.
+    if (walk(shared, &count_block, &entries) == 0) CHECK(entries >= 500);
+    for (int i = 0; i < 500; ++i) give(shared, blocks[i]);
+  }
+}
+static void make_the_shared_heap(void) {
+  void* (*create)(const void*) = NULL;
+  int (*set_threshold)(void*, size_t) = NULL;
+  *(void**)&create = dlsym(RTLD_DEFAULT, "loam_heap_create");
+  *(void**)&set_threshold = dlsym(RTLD_DEFAULT, "loam_set_small_threshold");
+  if (create == NULL) return;
+  shared = create(NULL);
+  CHECK(shared != NULL && set_threshold(shared, 0) == 0);
+}
+
 static atomic_int ready, go, done;
 
 static void* run(void* ignored) {
@@ -249,6 +283,7 @@ static void* run(void* ignored) {
   ++ready;
   while (!go) continue;
   work(3);
+  work_in_the_shared_heap();
   ++done;
   const int word = 0;
   for (;;) syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
@@ -264,6 +299,7 @@ int main(int count, char** arguments) {
   const int threads = count > 2 ? 3 : 0;
   free(malloc(1000));
   dlsym(RTLD_DEFAULT, "loam_heap_create");  // it allocates, and reads what it needs
+  if (count > 3) make_the_shared_heap();
   for (int i = 0; i < threads; ++i) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, &run, NULL) != 0) return 2;
@@ -274,6 +310,7 @@ int main(int count, char** arguments) {
   double_a_buffer();
   work(threads == 0 ? 1 : 3);
   if (threads == 0) work_in_a_heap();
+  work_in_the_shared_heap();
   while (done < threads) continue;
   _exit(0);
 }
