@@ -129,7 +129,7 @@ LOAM_INLINE void* Hardening::allocate_slot(unsigned size_class, size_t bytes, si
       if (void* block = allocate_nothing()) return block;
     }
     if (LOAM_UNLIKELY(has(kSample))) {
-      if (void* block = allocate_sampled(size_class, bytes, alignment)) return block;
+      if (void* block = allocate_sampled(size_class, bytes, alignment, {})) return block;
     }
     if (has(kRandom)) current_cache->mix(size_class);
   }
@@ -213,13 +213,16 @@ const void* Hardening::nothing_after(const void* block) const {
   return nullptr;
 }
 
-void* Hardening::allocate_sampled(unsigned size_class, size_t bytes, size_t alignment) {
+void* Hardening::allocate_sampled(unsigned size_class, size_t bytes, size_t alignment,
+                                  os::Caller caller) {
   if (LOAM_LIKELY(!current_cache->guard_is_due(size_class))) return nullptr;
   const size_t aligned = alignment < 16 ? 16 : alignment;
   // Every other block ends where its page ends: there an overflow faults. In the rest a write
   // before the block faults.
   const bool right = current_cache->coin();
-  return walled_blocks.allocate(bytes, 0, aligned, os::granularity(), right);
+  void* const block = walled_blocks.allocate(bytes, 0, aligned, os::granularity(), right);
+  if (block != nullptr) walled_blocks.note_callers(block, caller);
+  return block;
 }
 
 Shadow::State Hardening::state_of(const void* block) {

@@ -89,8 +89,9 @@ class Hardening {
   [[nodiscard]] bool intact(const void* block) const;
 
   /// A block between guards if this request of the class is to get one (LOAM_HARDEN=sample); null
-  /// otherwise.
-  [[nodiscard]] void* allocate_sampled(unsigned size_class, size_t bytes, size_t alignment);
+  /// otherwise. `caller` has no code if it is not known.
+  [[nodiscard]] void* allocate_sampled(unsigned size_class, size_t bytes, size_t alignment,
+                                       os::Caller caller);
 
   /// True if the poison of every quarantined block is whole; `report`: damage is reported.
   bool quarantine_is_intact(bool report);

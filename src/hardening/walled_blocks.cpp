@@ -12,7 +12,36 @@ bool WalledBlocks::start(size_t most_live) {
   start_canaries();
   most_live_ = most_live;
   if (!on()) ring_ = static_cast<Freed*>(map_own_table(kMostHeld * sizeof(Freed)));
+  // Without memory for it, reports lack the callers.
+  if (most_live == kMostSampled && sites_ == nullptr)
+    sites_ = static_cast<Site*>(map_own_table(kSites * sizeof(Site)));
   return on();
+}
+
+// Where the block `holds` is among the places of a block; null if it is at none of them.
+WalledBlocks::Site* WalledBlocks::place_of(uintptr_t block, uintptr_t holds) {
+  if (sites_ == nullptr) return nullptr;
+  for (size_t near = 0; near < kNear; ++near) {
+    Site* const site = &sites_[(block / os::granularity() + near) % kSites];
+    if (site->block == holds) return site;
+  }
+  return nullptr;
+}
+
+void WalledBlocks::note_callers(const void* block, os::Caller caller) {
+  if (sites_ == nullptr) return;
+  Site site{reinterpret_cast<uintptr_t>(block), {}, os::thread_number()};
+  if (os::callers(caller, site.callers, kCallers) == 0) return;
+  Lock lock(mutex_);
+  if (Site* const free = place_of(site.block, 0); free != nullptr) *free = site;
+}
+
+WalledBlocks::Site WalledBlocks::site_of(uintptr_t block) {
+  Site found{};
+  if (sites_ == nullptr || !mutex_.try_lock()) return found;
+  if (const Site* const site = place_of(block, block); site != nullptr) found = *site;
+  mutex_.unlock();
+  return found;
 }
 
 void* WalledBlocks::allocate(size_t bytes, size_t canary, size_t alignment, size_t wall,
@@ -72,9 +101,18 @@ bool WalledBlocks::free(const void* block, const void* caller, uint32_t thread) 
   // Another thread may have been faster.
   if (!huge_map.take_walled(entry.address, &entry)) return false;
   live_.fetch_sub(1, std::memory_order_relaxed);
+  Site allocated{};
+  {
+    Lock lock(mutex_);
+    if (Site* const site = place_of(entry.address, entry.address); site != nullptr) {
+      allocated = *site;
+      site->block = 0;
+    }
+  }
   void* const begin = reinterpret_cast<void*>(entry.begin());
   if (os::decommit(begin, entry.whole())) {
-    while (!hold({entry.begin(), entry.whole(), entry.address, entry.requested, caller, thread})) {
+    while (!hold({entry.begin(), entry.whole(), entry.address, entry.requested, caller, thread,
+                  allocated})) {
       static_cast<void>(release_oldest());
     }
   } else {

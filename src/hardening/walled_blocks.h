@@ -6,6 +6,9 @@
 //   live:   | wall: no access | block, canary up to the page's end | wall: no access |
 //   freed:  | no access, no memory                                                  |  until kMostHeld or kMostHeldBytes came after
 //
+// Of a sampled block also the callers of its allocation are kept, for reports: in a table while it
+// lives, and with its addresses from then on.
+//
 //   held_bytes_ <= kMostHeldBytes;   count_ <= kMostHeld;   the held ones are the newest count_ of a ring
 //
 // Live blocks are in the table of huge blocks (pages/huge_map.h), as blocks with walls.
@@ -15,6 +18,7 @@
 #include <atomic>
 
 #include "os/mutex.h"
+#include "os/os.h"
 #include "pages/huge_map.h"
 
 namespace loam {
@@ -37,6 +41,15 @@ class WalledBlocks {
   static constexpr size_t kLeastWall = size_t{64} << 10;
   static constexpr size_t kWallShare = 8;
 
+  /// Callers of an allocation that are kept. Chosen: with them a report is one line.
+  static constexpr size_t kCallers = 6;
+
+  struct Site {
+    uintptr_t block;                ///< 0: no block
+    const void* callers[kCallers];  ///< null behind the last one
+    uint32_t thread;
+  };
+
   struct Freed {
     uintptr_t begin;  ///< 0: no block
     size_t whole;
@@ -44,6 +57,7 @@ class WalledBlocks {
     size_t requested;
     const void* caller;
     uint32_t thread;
+    Site allocated;
   };
 
   /// Call before threads start; `most_live` is the limit on live blocks. False when the system
@@ -64,6 +78,11 @@ class WalledBlocks {
   /// False when the wall is too short.
   [[nodiscard]] bool resize(const HugeMap::Entry& entry, size_t bytes, size_t canary);
 
+  /// Keeps who allocated a sampled block, as far as frame pointers lead.
+  void note_callers(const void* block, os::Caller caller);
+  /// Who allocated a live block; its block is 0 if that is not known, or the lock is held.
+  [[nodiscard]] Site site_of(uintptr_t block);
+
   /// Frees a live block and holds its addresses; false when there is none.
   [[nodiscard]] bool free(const void* block, const void* caller, uint32_t thread);
 
@@ -81,10 +100,17 @@ class WalledBlocks {
  private:
   [[nodiscard]] bool hold(const Freed& freed);
   bool release_oldest();
+  [[nodiscard]] Site* place_of(uintptr_t block, uintptr_t holds);
+
+  /// Places of the table. Twice the live blocks, so that a place near its own is free.
+  static constexpr size_t kSites = 2 * kMostSampled;
+  /// Places at which a block may be, from its own on. If none is free, its callers are not kept.
+  static constexpr size_t kNear = 16;
 
   Mutex mutex_;
   Freed* ring_ = nullptr;
-  size_t first_ = 0;  // the oldest
+  Site* sites_ = nullptr;  // null: callers are not kept
+  size_t first_ = 0;       // the oldest
   size_t count_ = 0;
   size_t held_bytes_ = 0;
   size_t most_live_ = 0;

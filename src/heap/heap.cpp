@@ -90,11 +90,11 @@ LOAM_INLINE void* probed_move(const void* block, size_t old_bytes, size_t bytes,
   return probed(moved, bytes);
 }
 
-void* allocate_unrecorded(unsigned size_class, size_t bytes) {
+void* allocate_unrecorded(unsigned size_class, size_t bytes, os::Caller caller) {
   if (LOAM_LIKELY(hardening.on()))
     return probed(hardening.allocate_small(size_class, bytes), bytes);
   if ((detours() & kGuarded) != 0) {
-    if (void* block = hardening.allocate_sampled(size_class, bytes, 16))
+    if (void* block = hardening.allocate_sampled(size_class, bytes, 16, caller))
       return probed(block, bytes);
   }
   // Magazines that are armed for the profiler alone need no look at the page heap in every call.
@@ -115,13 +115,22 @@ LOAM_INLINE void* recorded(size_t bytes, size_t alignment, Serve serve) {
   return block;
 }
 
-LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
-  return recorded(bytes, 0, [&] { return allocate_unrecorded(size_class, bytes); });
+LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes, os::Caller caller) {
+  return recorded(bytes, 0, [&] { return allocate_unrecorded(size_class, bytes, caller); });
+}
+
+// malloc() jumps here, so that the caller is the program. Its frame is read at once: what is called
+// from here may take the place of this one.
+LOAM_COLD void* allocate_for_caller(unsigned size_class, size_t bytes) {
+  const auto* const frame = static_cast<const void* const*>(__builtin_frame_address(0));
+  void* const block = allocate_by_detour(size_class, bytes, {frame[1], frame[0]});
+  if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
+  return block;
 }
 
 // The path of a request whose magazine is empty.
 LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, size_t bytes) {
-  return LOAM_UNLIKELY(detours() != 0) ? allocate_by_detour(size_class, bytes)
+  return LOAM_UNLIKELY(detours() != 0) ? allocate_by_detour(size_class, bytes, {})
                                        : cache->allocate_slow(size_class);
 }
 
@@ -262,7 +271,8 @@ void* allocate_slow(size_t bytes) {
   void* block = os::load_pointer(fast_cache)->pop(size_class);
   if (block == nullptr) {
     if (bytes > kFineLimit) default_small_heap.note_request(size_class, bytes);
-    block = allocate_uncached(current_cache, size_class, bytes);
+    if (LOAM_UNLIKELY(detours() != 0)) return allocate_for_caller(size_class, bytes);
+    block = current_cache->allocate_slow(size_class);
   }
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
   return block;

@@ -77,6 +77,21 @@ uintptr_t add_place(ReportLine& line, uintptr_t address) {
   return base;
 }
 
+void add_code(ReportLine& line, const char* before, const void* code) {
+  char where[128];
+  if (code != nullptr && os::describe_code(code, where, sizeof where)) line.add(before).add(where);
+}
+
+void add_site(ReportLine& line, const WalledBlocks::Site& site) {
+  if (site.block == 0) return;
+  line.add("; allocated by thread ").add_number(site.thread);
+  const char* before = " at ";
+  for (const void* const caller : site.callers) {
+    add_code(line, before, caller);
+    before = ", ";
+  }
+}
+
 }  // namespace
 
 void describe_for_report(ReportLine& line, const void* address) {
@@ -84,18 +99,18 @@ void describe_for_report(ReportLine& line, const void* address) {
   line.add(", thread ").add_number(os::thread_number());
   FreeLog::Free last{};
   if (hardening.owns(reinterpret_cast<void*>(block)))
-    return;  // that free was of an earlier block there
-  if (const WalledBlocks::Freed freed = walled_blocks.freed_at(block); freed.begin != 0) {
+    return add_site(line, walled_blocks.site_of(block));  // that free was of an earlier block there
+  const WalledBlocks::Freed freed = walled_blocks.freed_at(block);
+  if (freed.begin != 0) {
     last = {freed.caller, freed.thread, freed.requested};
   } else if (!hardening.log().find(reinterpret_cast<void*>(block), &last)) {
-    return;
+    return add_site(line, walled_blocks.site_of(block));
   } else if (class_at(reinterpret_cast<void*>(block)) == 0) {
     line.add(", freed block of ").add_number(last.bytes).add(" bytes");
   }
   line.add("; freed by thread ").add_number(last.thread);
-  char where[128];
-  if (last.caller != nullptr && os::describe_code(last.caller, where, sizeof where))
-    line.add(" at ").add(where);
+  add_code(line, " at ", last.caller);
+  add_site(line, freed.allocated);
 }
 
 }  // namespace loam

@@ -2,7 +2,9 @@
 #if defined(__linux__)
 
 #include <sys/random.h>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 
 #include "os/kernel.h"
 #include "os/linux_maps.h"
@@ -75,6 +77,41 @@ const char* after_last_slash(const char* text) {
 }
 
 }  // namespace
+
+namespace {
+
+// The kernel reads the eight bytes as a set of signals before it sees that it knows no such change.
+bool can_read(uintptr_t address) {
+  return kernel::call(SYS_rt_sigprocmask, -1, address, nullptr, 8) != -EFAULT;
+}
+
+// Chosen: the frame of a function with a large array.
+constexpr uintptr_t kLongestFrame = uintptr_t{1} << 20;
+
+}  // namespace
+
+size_t callers(Caller caller, const void** out, size_t most) {
+  const size_t grain = granularity();
+  uintptr_t words[2] = {reinterpret_cast<uintptr_t>(caller.frame),  // the next frame
+                        reinterpret_cast<uintptr_t>(caller.code)};
+  uintptr_t at = reinterpret_cast<uintptr_t>(words);
+  uintptr_t readable = at / grain;
+  for (size_t count = 0; count < most;) {
+    if (words[1] == 0) return count;
+    out[count++] = reinterpret_cast<const void*>(words[1]);
+    const uintptr_t next = words[0];
+    if (next <= at || next - at > kLongestFrame || next % sizeof(uintptr_t) != 0) return count;
+    const uintptr_t ends[] = {next, next + sizeof(uintptr_t)};
+    for (const uintptr_t word : ends) {
+      if (word / grain == readable) continue;
+      if (!can_read(word)) return count;
+      readable = word / grain;
+    }
+    memcpy(words, reinterpret_cast<const void*>(next), sizeof words);
+    at = next;
+  }
+  return most;
+}
 
 // "7f00-7f10 r-xp 00001000 08:01 123   /usr/lib/libc.so.6". The mappings of a module follow each
 // other, and the one of the file's beginning comes first.

@@ -203,6 +203,15 @@ void report_faults(bool (*report)(const void* address));
 /// takes no lock.
 [[nodiscard]] bool describe_code(const void* code, char* out, size_t size);
 
+/// Who called a function: where it returns to, and what the register of frame pointers had.
+struct Caller {
+  const void* code;
+  const void* frame;
+};
+/// Return addresses from that one outwards, as far as frame pointers lead; returns how many. Reads
+/// only what can be read: code without frame pointers uses that register for anything.
+[[nodiscard]] size_t callers(Caller caller, const void** out, size_t most);
+
 /// How many profilers listen to OpenTelemetry's memory probes, of allocations and of frees. The
 /// system writes them.
 extern "C" [[gnu::visibility("hidden")]] volatile uint16_t loam_allocation_listeners;

@@ -62,6 +62,8 @@ void report_faults(bool (*report)(const void* address)) {
   AddVectoredContinueHandler(0, &look_at_exception);
 }
 
+size_t callers(Caller, const void**, size_t) { return 0; }
+
 bool describe_code(const void* code, char* out, size_t size) {
   LastErrorGuard guard;
   HMODULE module = nullptr;

@@ -380,6 +380,7 @@ bool has_options() {
 uint32_t thread_number() { return 1; }
 
 bool describe_code(const void*, char*, size_t) { return false; }
+size_t callers(Caller, const void**, size_t) { return 0; }
 
 void write_error(const char* text, size_t length) {
   ErrnoGuard keep;

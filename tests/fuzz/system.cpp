@@ -316,6 +316,7 @@ size_t aligned_system_block_bytes(const void*) { return 0; }
 void free_aligned_system_block(void*) { abort(); }
 
 bool describe_code(const void*, char*, size_t) { return false; }
+size_t callers(Caller, const void**, size_t) { return 0; }
 
 // No profiler listens.
 extern "C" {
