@@ -296,3 +296,83 @@ fn what_is_there_is_not_lost_before_the_first_byte() {
     assert_eq!(fs::read(dir.join("t.trace")).unwrap(), good);
     assert_eq!(fs::read(dir.join("old.csv")).unwrap(), b"something");
 }
+
+/// Runs `loam` with so much address space.
+fn within(dir: &Path, mib: u64, arguments: &[&str]) -> Ran {
+    let mut command = Command::new("sh");
+    command.current_dir(dir);
+    command.args(["-c", "ulimit -v $1; shift; exec \"$@\"", "sh"]);
+    command.arg((mib << 10).to_string());
+    command.arg(env!("CARGO_BIN_EXE_loam")).args(arguments);
+    Ran::of(command.output().unwrap())
+}
+
+/// Each of twelve processes has a description of almost 16 MiB, in a file of some kilobytes. In memory they have 134 MB.
+#[test]
+fn descriptions_of_all_processes_together_are_bounded() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let file = fs::File::create(dir.join("t.trace")).unwrap();
+    let mut writer = Writer::new(file, &recorded::header()).unwrap();
+    let described = loam_format::trace::Process {
+        arguments: vec![String::new(); 5_500_000],
+        ..recorded::process()
+    };
+    for _ in 0..12 {
+        let stream = writer.process(&described).unwrap();
+        writer.end(stream, Default::default()).unwrap();
+    }
+    writer.finish().unwrap();
+    for verb in ["info", "check"] {
+        let ran = within(dir, 1_400, &["trace", verb, "t.trace"]);
+        let told = format!("{}{}", ran.out, ran.err);
+        assert!(matches!(ran.code, Some(0..=2)), "{verb}: {ran:?}");
+        assert!(
+            told.contains("of all processes would take more than 1.00 GiB"),
+            "{verb}: {ran:?}"
+        );
+    }
+}
+
+/// Four processes with a million live blocks each, in a file of some kilobytes.
+#[test]
+fn live_blocks_of_all_processes_together_are_bounded() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let file = fs::File::create(dir.join("t.trace")).unwrap();
+    let mut writer = Writer::new(file, &recorded::header()).unwrap();
+    let streams: Vec<_> = (0..4)
+        .map(|_| writer.process(&recorded::process()).unwrap())
+        .collect();
+    for at in 1..=1_000_000 {
+        for stream in &streams {
+            let record = loam_format::trace::Record {
+                time: 0,
+                thread: 0,
+                event: loam_format::trace::Event::Allocate {
+                    family: loam_format::trace::AllocFamily::Malloc,
+                    address: at * 32,
+                    size: 32,
+                    alignment: 0,
+                },
+            };
+            writer.push(*stream, &record).unwrap();
+        }
+    }
+    for stream in streams {
+        writer.end(stream, Default::default()).unwrap();
+    }
+    writer.finish().unwrap();
+    let said = "and this process may not have the memory for them";
+    let ran = within(dir, 1_024, &["trace", "check", "t.trace"]);
+    assert!(ran.code == Some(2) && ran.err.contains(said), "{ran:?}");
+    for arguments in [
+        &["trace", "info", "t.trace"][..],
+        &["trace", "export", "t.trace", "--table", "blocks"],
+    ] {
+        let ran = within(dir, 256, arguments);
+        assert!(ran.code == Some(2) && ran.err.contains(said), "{ran:?}");
+    }
+    let ran = within(dir, 1_024, &["trace", "info", "t.trace"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}

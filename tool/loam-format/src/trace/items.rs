@@ -1,12 +1,12 @@
 //! The content of a trace as items, in the file's order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 
-use super::chunk::ChunkKind;
+use super::chunk::{ChunkKind, MAX_ROWS};
 use super::decode::{DecodeError, Decoder};
 use super::event::Record;
-use super::header::{End, Header, Mark, Process};
+use super::header::{End, Header, Mark, Module, Process};
 use super::reader::{Chunk, Damage, ReadError, Reader, Wrong};
 use super::table::{self, Frame, Row, Sample, Stack, Touch};
 
@@ -48,6 +48,70 @@ impl Wanted {
     };
 }
 
+/// The most memory that the descriptions, ends and marks of all streams may take together, since readers keep them. A
+/// chunk of JSON may have 16 MiB in a few kilobytes of the file. Chosen: a build of a hundred thousand processes has a quarter.
+pub const MOST_DESCRIBED: u64 = 1 << 30;
+/// What a reader has for each stream.
+const STREAM: u64 = 1 << 10;
+
+/// What the texts of all streams take. A later description of a process replaces the earlier one; marks add up.
+#[derive(Debug, Default)]
+struct Described {
+    replaced: BTreeMap<(u32, u32), u64>,
+    total: u64,
+}
+
+impl Described {
+    /// Counts the stream of a chunk, or says that it is too much.
+    fn begin(&mut self, chunk: &Chunk) -> Result<(), Wrong> {
+        if self.replaced.contains_key(&(chunk.stream, 0)) {
+            return Ok(());
+        }
+        if self.total + STREAM > MOST_DESCRIBED {
+            return Err(Wrong::TooMuch);
+        }
+        self.total += STREAM;
+        self.replaced.insert((chunk.stream, 0), STREAM);
+        Ok(())
+    }
+
+    /// Counts a text before it is parsed, or says that it is too much.
+    fn add(&mut self, chunk: &Chunk, payload: &[u8]) -> Result<(), Wrong> {
+        let is_mark = chunk.kind == ChunkKind::Marks;
+        let each = if is_mark {
+            size_of::<Mark>()
+        } else {
+            size_of::<Module>()
+        };
+        let weight = weight(payload, each as u64);
+        let key = (chunk.stream, chunk.kind as u32);
+        let before = match is_mark {
+            true => 0,
+            false => self.replaced.get(&key).copied().unwrap_or(0),
+        };
+        let total = self.total - before + weight;
+        if total > MOST_DESCRIBED {
+            return Err(Wrong::TooMuch);
+        }
+        self.total = total;
+        if !is_mark {
+            self.replaced.insert(key, weight);
+        }
+        Ok(())
+    }
+}
+
+/// At most what a JSON text takes in memory: its bytes, a structure for each brace, a string for each two quotes, twice because a
+/// list that grows has room for twice its elements.
+fn weight(payload: &[u8], structure: u64) -> u64 {
+    let each = |byte: &u8| match byte {
+        b'{' => 2 * structure,
+        b'"' => size_of::<String>() as u64,
+        _ => 0,
+    };
+    payload.len() as u64 + payload.iter().map(each).sum::<u64>()
+}
+
 /// Iterates over a trace's items: `(stream, item)`.
 #[derive(Debug)]
 pub struct Items<R> {
@@ -62,6 +126,7 @@ pub struct Items<R> {
     first: u64,
     next: usize,
     tables: VecDeque<(u32, Item)>,
+    described: Described,
     /// For each stream, the number of events that were handed out or skipped.
     seen: Vec<u64>,
     missing: u64,
@@ -104,6 +169,7 @@ impl<R: Read> Items<R> {
             first: 0,
             next: 0,
             tables: VecDeque::new(),
+            described: Described::default(),
             seen: Vec::new(),
             missing: 0,
         })
@@ -170,6 +236,19 @@ impl<R: Read> Items<R> {
             return Ok(true);
         }
         let tables = &mut self.tables;
+        let is_text = match chunk.kind {
+            ChunkKind::Process | ChunkKind::End => true,
+            ChunkKind::Marks => self.wanted.tables,
+            _ => false,
+        };
+        let mut described = self.described.begin(&chunk);
+        if is_text {
+            described = described.and_then(|()| self.described.add(&chunk, payload));
+        }
+        if let Err(wrong) = described {
+            self.reader.reject(&chunk, wrong);
+            return Ok(true);
+        }
         let wrong = match chunk.kind {
             ChunkKind::Process => json(payload, &chunk, Item::Process, tables),
             ChunkKind::End => json(payload, &chunk, Item::End, tables),
@@ -269,6 +348,9 @@ fn json<T: serde::de::DeserializeOwned>(
 fn marks(payload: &[u8], chunk: &Chunk, out: &mut VecDeque<(u32, Item)>) -> Result<(), Wrong> {
     let marks: Vec<Mark> =
         serde_json::from_slice(payload).map_err(|error| Wrong::Json(error.to_string()))?;
+    if marks.len() > MAX_ROWS as usize {
+        return Err(Wrong::Payload(DecodeError::Long));
+    }
     out.extend(
         marks
             .into_iter()

@@ -10,8 +10,8 @@
 //! one order, that of the process. A *chunk* does not depend on other chunks: if a chunk is lost, only its own events
 //! are lost. Times are nanoseconds since the recording began, stored in units of `unit_ns`.
 //!
-//! Limits: the reader's memory is bounded by the largest chunk (`MAX_RAW`, `MAX_ROWS`), never by a
-//! length that a file claims.
+//! Limits: the reader's memory is bounded by the largest chunk (`MAX_RAW`, `MAX_ROWS`) and by what it holds of all
+//! streams' descriptions (`MOST_DESCRIBED`), never by a length that a file claims.
 
 mod chunk;
 mod columns;

@@ -205,6 +205,11 @@ impl Ordered {
         self.live.values()
     }
 
+    /// How many blocks and events are held: those that live, wait, or are within a resize.
+    pub fn held(&self) -> u64 {
+        (self.live.len() + self.waiting.len() + self.queue.len() + self.resizing.len()) as u64
+    }
+
     /// The counts so far.
     pub fn repairs(&self) -> Repairs {
         self.repairs

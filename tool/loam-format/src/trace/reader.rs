@@ -86,6 +86,8 @@ pub enum Wrong {
     Payload(DecodeError),
     /// Its JSON can not be read.
     Json(String),
+    /// With it, the texts of all streams would take more than `MOST_DESCRIBED`.
+    TooMuch,
 }
 
 impl fmt::Display for Damage {
@@ -112,6 +114,12 @@ impl fmt::Display for Damage {
             ),
             Wrong::Payload(error) => write!(f, "at byte {at}: a chunk ({kind}) is wrong: {error}"),
             Wrong::Json(error) => write!(f, "at byte {at}: a chunk ({kind}) is wrong: {error}"),
+            Wrong::TooMuch => write!(
+                f,
+                "at byte {at}: a chunk ({kind}) is passed over: the descriptions of all processes would take more \
+                 than {} of memory",
+                crate::units::bytes(super::items::MOST_DESCRIBED as f64)
+            ),
         }
     }
 }

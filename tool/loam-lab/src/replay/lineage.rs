@@ -6,6 +6,7 @@ use std::path::Path;
 
 use loam_format::trace::{Act, Action, Batch, Item, Items, Ordered, Record, Repairs, Wanted};
 
+use super::room::Room;
 use super::survey::Survey;
 use super::ReplayError;
 use crate::measure::Stop;
@@ -107,6 +108,7 @@ pub fn walk(
     let mut acts: Vec<Act> = Vec::new();
     let mut walked = Walked::default();
     let mut before = 0;
+    let room = Room::of_this_process();
     for (at, stream) in streams.iter().enumerate() {
         let child = streams.get(at + 1).map(|child| Forked::of(survey, *child));
         let wanted = Wanted {
@@ -148,6 +150,7 @@ pub fn walk(
                     break 'stream;
                 }
             }
+            room.holds(ordered.held(), path)?;
         }
         walked.missing += items.missing();
         if let Some((thread, events)) = forked {

@@ -6,6 +6,7 @@
 //! prepare   operations, thread by thread, into the prepared file that native/replayer reads
 //! ```
 //!
+//! `room` ends a pass whose live blocks do not fit into memory.
 //! `error` compares the resident memory of a replay on the recorded allocator with that of the program.
 //!
 //! A child of `fork` that goes on as the same program has its ancestors' blocks. Its replay therefore begins with its
@@ -18,6 +19,7 @@ pub mod lives;
 mod points;
 pub mod prepare;
 mod program;
+pub mod room;
 mod slots;
 mod streams;
 pub mod survey;
@@ -96,6 +98,17 @@ pub enum ReplayError {
         wanted: u32,
         /// The processes of the trace.
         known: String,
+    },
+    /// It says that more blocks live at once than fit into memory.
+    #[error(
+        "{path}: more than {most} blocks and stacks would have to be held at once, and this process may not have the memory \
+         for them; if the trace is honest, read it on a machine with more"
+    )]
+    TooMuch {
+        /// The trace.
+        path: PathBuf,
+        /// How many may be held.
+        most: u64,
     },
     /// The user asked to stop.
     #[error("interrupted while the trace was prepared")]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use loam_format::trace::{Batch, Ended, How, Item, Ordered, Repairs, Wanted};
 
 use crate::replay::lineage;
+use crate::replay::room::Room;
 use crate::replay::ReplayError;
 
 /// What was found about a process.
@@ -51,6 +52,9 @@ pub fn of(path: &Path) -> Result<Findings, ReplayError> {
     let mut findings = Findings::default();
     let mut forked: BTreeMap<u32, bool> = BTreeMap::new();
     let mut acts = Vec::new();
+    // Blocks that the unfinished streams hold together.
+    let mut held = 0;
+    let room = Room::of_this_process();
     while let Some(batch) = items.next_batch().map_err(|source| ReplayError::Read {
         path: path.to_owned(),
         source,
@@ -61,10 +65,13 @@ pub fn of(path: &Path) -> Result<Findings, ReplayError> {
                 process.events += records.len() as u64;
                 findings.events += records.len() as u64;
                 let ordered = ordered.entry(stream).or_default();
+                held -= ordered.held();
                 for record in records {
                     ordered.push(record, &mut acts);
                     acts.clear();
                 }
+                held += ordered.held();
+                room.holds(held, path)?;
             }
             Batch::Item(stream, item) => {
                 let process = findings.processes.entry(stream).or_default();
@@ -78,6 +85,7 @@ pub fn of(path: &Path) -> Result<Findings, ReplayError> {
                         process.reason = end.reason;
                         // The process has no further events, so its live blocks need no memory.
                         if let Some(mut done) = ordered.remove(&stream) {
+                            held -= done.held();
                             done.finish(&mut acts);
                             acts.clear();
                             process.repairs = done.repairs();

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{lives, Never};
 use crate::replay::lineage::{self, Step};
 use crate::replay::lives::CLASSES;
+use crate::replay::room::Room;
 use crate::replay::{ReplayError, Survey};
 
 /// An estimate from chosen blocks.
@@ -136,6 +137,7 @@ impl Read {
             frames: HashMap::new(),
             stacks: HashMap::new(),
         };
+        let room = Room::of_this_process();
         lineage::items(&survey.path, |stream, item| {
             let Some(place) = streams.iter().position(|one| *one == stream) else {
                 return Ok(());
@@ -153,7 +155,8 @@ impl Read {
                 }
                 _ => {}
             }
-            Ok(())
+            let held = read.frames.len() + read.stacks.len();
+            room.holds(held as u64, &survey.path)
         })?;
         if read.mean == 0 || read.stacks.is_empty() {
             return Ok(None);
