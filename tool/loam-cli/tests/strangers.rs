@@ -275,6 +275,67 @@ fn a_process_that_becomes_an_unrecorded_program_is_told() {
     assert_eq!(info.code, Some(0), "{info:?}");
 }
 
+/// A program that ends at once, without the recording's variables: after exec, in a new PID namespace, and started by
+/// a process without any.
+#[test]
+fn programs_that_are_not_recorded_are_told_however_short_they_live() {
+    if recorder().is_none() {
+        return;
+    }
+    if loam_process::perf::Starts::of_children().is_err() {
+        return skip("record: the kernel does not tell starts of programs here");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = "env -i true; env -i env true; unshare -p -f env -i id >/dev/null; true";
+    let ran = recorded(folder.path(), script);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // `unshare -p` needs rights that the others do not.
+    let (told, count) = match ran.err.contains("`id`") {
+        true => (
+            "4 programs were not recorded: `true` (2 times), `env` and `id`",
+            4,
+        ),
+        false => (
+            "3 programs were not recorded: `true` (2 times) and `env`",
+            3,
+        ),
+    };
+    assert!(ran.err.contains(told), "{ran:?}");
+    let check = loam_in(folder.path(), &["trace", "check", "t.trace"]);
+    let reasons = check.out.matches("it was not recorded").count();
+    assert_eq!(reasons, count, "{check:?}");
+    // Nothing is said where nothing is missing.
+    let ran = recorded(folder.path(), "for i in 1 2 3 4 5; do env true; done");
+    assert!(
+        ran.code == Some(0) && !ran.err.contains("not recorded"),
+        "{ran:?}"
+    );
+}
+
+/// It has the variables and the recorder, and may not make a file.
+#[test]
+fn another_users_process_holds_up_no_recording() {
+    if recorder().is_none() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skip("record: only root can be another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let other = "setpriv --reuid 65534 --clear-groups sleep 600";
+    let script = format!("{other} >/dev/null 2>&1 & echo $! > pid; sleep 0.1");
+    let script = format!("cd {}; {script}", folder.path().display());
+    let ran = recorded(folder.path(), &script);
+    let pids = fs::read_to_string(folder.path().join("pid")).unwrap();
+    let mut living = 0;
+    for pid in pids.split_whitespace() {
+        let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+        let ended = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        living += u32::from(ended.is_ok());
+    }
+    assert_eq!((ran.code, living), (Some(0), 1), "{ran:?}");
+}
+
 /// Some kilobytes that unpack to hundreds of megabytes.
 #[test]
 fn a_packed_recording_that_grows_without_end_is_refused() {

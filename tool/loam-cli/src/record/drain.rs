@@ -17,6 +17,7 @@ use super::attach::{Answer, Attached};
 use super::board::{lock, Board, Live, Note, Shared};
 use super::describe::{Describer, Finding};
 use super::stacks::Follower;
+use super::unrecorded::{self, Unrecorded};
 
 /// The shortest and the longest sleep between two passes.
 const BUSY: Duration = Duration::from_micros(500);
@@ -37,6 +38,10 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How often the system's whole list of processes is looked at, once everything that is known has ended.
 const LOOK_FOR_OTHERS: Duration = Duration::from_millis(100);
 
+/// Why a program has a stream without events.
+const UNRECORDED: &str =
+    "it was not recorded: it is static, or it was started without the recording's variables";
+
 /// Drains a recording.
 pub struct Drainer {
     session: Session,
@@ -54,6 +59,8 @@ pub struct Drainer {
     streams: u32,
     codes: Codes,
     attached: Option<Arc<Attached>>,
+    /// None: no command was started, or the kernel does not tell.
+    unrecorded: Option<Unrecorded>,
 }
 
 struct Running {
@@ -96,6 +103,7 @@ impl Drainer {
         board: Arc<Board>,
         notes: SyncSender<Note>,
         attached: Option<Arc<Attached>>,
+        unrecorded: Option<Unrecorded>,
     ) -> Drainer {
         Drainer {
             session,
@@ -111,10 +119,11 @@ impl Drainer {
             streams: 0,
             codes: Codes::default(),
             attached,
+            unrecorded,
         }
     }
 
-    /// Drains until every recorded process has ended, or the recording is to end. Returns how many streams there were.
+    /// Drains until every recorded process has ended, or the recording is to end. Returns how many processes were recorded.
     pub fn run(mut self) -> u32 {
         let mut pause = BUSY;
         let mut looked = Instant::now() - LOOK;
@@ -124,6 +133,9 @@ impl Drainer {
             if is_look {
                 looked = Instant::now();
                 self.beat();
+                if let Some(unrecorded) = &mut self.unrecorded {
+                    unrecorded.look();
+                }
                 self.find_new();
                 self.complete_those_found();
             }
@@ -161,8 +173,43 @@ impl Drainer {
         for gone in std::mem::take(&mut self.unnamed) {
             self.tell(gone);
         }
+        let recorded = self.streams;
+        if let Some(unrecorded) = self.unrecorded.take().filter(|_| recorded > 0) {
+            self.tell_unrecorded(unrecorded);
+        }
         self.board.is_drained.store(true, Ordering::SeqCst);
-        self.streams
+        recorded
+    }
+
+    /// Gives each program that was not recorded a stream of its own, which has no events and says why.
+    fn tell_unrecorded(&mut self, unrecorded: Unrecorded) {
+        let (found, further) = unrecorded.finish(now());
+        if let Some(told) = unrecorded::told(&found, further) {
+            self.board.note(told);
+        }
+        for (one, forked_by) in found {
+            let stream = self.streams;
+            self.streams += 1;
+            let parent = self.by_pid.get(&(one.pid as u32));
+            let parent =
+                parent.or_else(|| forked_by.and_then(|pid| self.by_pid.get(&(pid as u32))));
+            let at = one.time.saturating_sub(self.began);
+            let process = Process {
+                pid: one.pid as u32,
+                parent: parent.copied(),
+                how: How::Exec,
+                at,
+                program: one.name,
+                ..Process::default()
+            };
+            let end = End {
+                at,
+                reason: Some(UNRECORDED.to_owned()),
+                ..End::default()
+            };
+            self.send(Note::Process(Box::new(process)));
+            self.send(Note::End(stream, end));
+        }
     }
 
     fn beat(&self) {
@@ -210,6 +257,12 @@ impl Drainer {
         self.clock.says(image.ticks_per_second());
         let (stamp, monotonic) = image.moment();
         self.clock.pair(stamp, monotonic);
+        if let (Some(unrecorded), Began::Exec) = (&mut self.unrecorded, image.began()) {
+            let name = kernels_name(image.program());
+            // It has another number here, and may have ended already.
+            let pid = image.is_seen().then_some(image.pid() as i32);
+            unrecorded.is_recorded(pid, &name, monotonic);
+        }
         let (parent, how, at) = self.origin(&image, monotonic.saturating_sub(self.began));
         let mut process = Process {
             pid: image.pid(),
@@ -451,7 +504,7 @@ impl Drainer {
     fn becomes_unrecorded(&mut self, index: usize) -> Option<String> {
         let running = &mut self.images[index];
         let pid = running.image.pid() as i32;
-        if !running.image.is_seen() {
+        if running.is_replaced || !running.image.is_seen() {
             return None;
         }
         if !running.image.knows_filter() && has_filter(pid) {
@@ -466,7 +519,8 @@ impl Drainer {
             return None;
         }
         Some(format!(
-            "process {pid} has become `{}`, which is not recorded: its environment has not the recording's variables",
+            "process {pid} has become `{}`, which is not recorded: it has not the recording's variables, or it is of \
+             another user",
             stat.name
         ))
     }

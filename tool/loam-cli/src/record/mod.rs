@@ -24,6 +24,7 @@ mod sample;
 mod stacks;
 mod start;
 mod target;
+mod unrecorded;
 mod write;
 
 use std::ffi::{OsStr, OsString};
@@ -43,6 +44,7 @@ use loam_lab::allocators::{discover, spec};
 use loam_lab::machine;
 use loam_process::layout::Layout;
 use loam_process::parts::Libc;
+use loam_process::perf::Starts;
 use loam_process::rings::{now, Session};
 
 use crate::ending::{Ending, Watch};
@@ -57,6 +59,7 @@ use drain::Drainer;
 use progress::Progress;
 use start::Start;
 use target::Target;
+use unrecorded::Unrecorded;
 
 /// Messages that may wait for the writer; the drainer bounds the events in them.
 const WAITING: usize = 1_024;
@@ -124,7 +127,10 @@ fn record(
         allocator: allocator.as_ref(),
         rings: rings.path(),
     };
+    // Where the kernel does not allow it, programs that are not recorded are not told.
+    let starts = Starts::of_children().ok();
     let child = start.spawn()?;
+    let starts = starts.map(|starts| Unrecorded::new(starts, child.id() as i32));
     // After the start: the program inherits which signals are blocked, and the watch blocks them.
     let ending = Watch::each_signal().begin()?;
     let (file, path) = match target.settle(&name_of(named), child.id()) {
@@ -147,7 +153,7 @@ fn record(
         file,
         &header,
         options.max_size,
-        (session, began, describer),
+        (session, began, describer, starts),
     )
 }
 
@@ -185,7 +191,7 @@ fn record_process(
         file,
         &header,
         options.max_size,
-        (session, began, describer),
+        (session, began, describer, None),
     )
 }
 
@@ -248,7 +254,7 @@ impl Recording {
         file: File,
         header: &Header,
         max_size: Option<u64>,
-        (session, began, describer): (Session, u64, Describer),
+        (session, began, describer, starts): (Session, u64, Describer, Option<Unrecorded>),
     ) -> Result<Exit> {
         let (notes, taken) = mpsc::sync_channel(WAITING);
         let attached = match &followed {
@@ -262,6 +268,7 @@ impl Recording {
             self.board.clone(),
             notes.clone(),
             attached.clone(),
+            starts,
         );
         let board = &self.board;
         let (refused, streams, written) = thread::scope(|scope| {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Threads (an event for each thread and processor, inherited by new threads) -> Ring (one a processor) -> Sample
+//! Starts (an event that counts nothing, inherited by children) -> Started
 //! rights  what the kernel allows this process, before anything is tried
 //! ```
 //!
@@ -9,8 +10,10 @@
 
 pub mod rights;
 mod sample;
+mod starts;
 mod system;
 mod threads;
 
 pub use sample::{Sample, Told};
+pub use starts::{Started, Starts};
 pub use threads::Threads;

@@ -232,7 +232,7 @@ fn first_thread(pid: Pid) -> io::Result<Pid> {
 }
 
 /// The numbers of the processors that are switched on.
-fn cpus() -> Vec<i32> {
+pub(super) fn cpus() -> Vec<i32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let mut all = Vec::new();
     for range in text.trim().split(',') {

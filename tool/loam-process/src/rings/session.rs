@@ -145,16 +145,20 @@ impl Session {
     }
 
     /// Whether a process has become a program that is not part of the recording, and will not be: its environment does not
-    /// name the folder, and the recorder is not loaded. None: the program is not complete yet.
+    /// name the folder, and the recorder is not loaded; or it is another user's. None: the program is not complete yet.
     pub fn is_left_by(&self, pid: Pid) -> Option<bool> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         let read = |name: &str| fs::read(folder.join(name)).unwrap_or_default();
         let environment = read("environ");
         let path = self.folder.as_os_str().as_bytes();
-        if read("cmdline").is_empty() || read("maps").is_empty() {
+        let maps = read("maps");
+        if read("cmdline").is_empty() || maps.is_empty() {
             return None;
         }
-        Some(!contains(&environment, path) && !has_loaded(&folder))
+        // One that has only changed its user and its name keeps its rings.
+        let has_rings = contains(&maps, path);
+        let has_nothing = !contains(&environment, path) && !has_loaded(&folder);
+        Some(!has_rings && (has_nothing || !self.lets_in(&folder)))
     }
 }
 
