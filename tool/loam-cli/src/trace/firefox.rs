@@ -2,7 +2,7 @@
 //! the program's marks. If the trace has stacks, it also has the sampled allocations and their frees. Weights are the
 //! bytes that a sampled block stands for.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::time::SystemTime;
 
 use anyhow::Result;
@@ -17,13 +17,14 @@ use loam_lab::traces::{live, marks, stacks};
 use loam_process::symbols::Symbols;
 
 use super::args::ExportOptions;
+use super::rows::Visible;
 use crate::names;
 
 /// How many spans of time the track of live bytes has points for. It is more than a screen is wide.
 const SPANS: u64 = 4_000;
 
 /// Writes the profile of a process.
-pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
+pub fn write(options: &ExportOptions, out: impl Write) -> Result<()> {
     let survey = replay::survey(&options.trace)?;
     let stream = survey.choose(options.process)?;
     let process = &survey.processes[&stream];
@@ -79,6 +80,7 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
             profile.add_allocation_sample(thread, at(change.time), stack, change.address, bytes);
         }
     }
+    let mut out = BufWriter::new(Visible::new(out));
     serde_json::to_writer(&mut out, &profile)?;
     out.flush()?;
     names::warn_of_other_files(&symbols);

@@ -41,29 +41,32 @@ pub trait Sink {
 /// table is often printed on a terminal. In JSON the escaped form means the same.
 pub struct Visible<W: Write> {
     out: W,
-    /// The begin of a line that has not ended. A character is never cut in two at a line's end.
-    line: Vec<u8>,
+    /// The begin of a character whose end has not been written yet.
+    rest: Vec<u8>,
 }
 
 impl<W: Write> Visible<W> {
-    fn new(out: W) -> Visible<W> {
-        let line = Vec::new();
-        Visible { out, line }
+    /// In front of that output.
+    pub fn new(out: W) -> Visible<W> {
+        let rest = Vec::new();
+        Visible { out, rest }
     }
 }
 
 impl<W: Write> Write for Visible<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.line.extend_from_slice(bytes);
-        if let Some(end) = self.line.iter().rposition(|byte| *byte == b'\n') {
-            let text = String::from_utf8_lossy(&self.line[..=end]);
-            self.out.write_all(plain::lines(&text).as_bytes())?;
-            self.line.drain(..=end);
-        }
+        self.rest.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.rest) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.rest.len(),
+        };
+        let text = String::from_utf8_lossy(&self.rest[..whole]);
+        self.out.write_all(plain::lines(&text).as_bytes())?;
+        self.rest.drain(..whole);
         Ok(bytes.len())
     }
 
-    /// Every row ends its line, so that the rest is empty behind the last one.
+    /// Every text ends with a whole character, so that the rest is empty behind the last one.
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
