@@ -278,6 +278,38 @@ fn a_process_without_the_heap_is_told_whose_malloc_it_uses() {
         .says("loam run");
 }
 
+/// A file that begins as one for Windows would be taken for a script of the shell's, and a process of Wine's for one of its
+/// loader.
+#[test]
+fn a_program_for_windows_is_told() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let program = dir.join("server.exe");
+    common::executable(&program, "MZ\u{90}\0\u{3}\0");
+    for verb in ["check", "run", "record"] {
+        let ran = common::loam_in(dir, &[verb, "./server.exe"]);
+        assert_ne!(ran.code, Some(0), "{verb}: {ran:?}");
+        assert!(ran.err.contains("a program for Windows"), "{verb}: {ran:?}");
+    }
+    // As Wine does: its own library, and the program's file.
+    std::fs::copy("/bin/true", dir.join("ntdll.so")).unwrap();
+    let script = "import mmap, sys, time\n\
+                  maps = [mmap.mmap(open(name, 'rb').fileno(), 0, prot=mmap.PROT_READ) for name in sys.argv[1:]]\n\
+                  print('ready', flush=True)\n\
+                  sys.stdin.read()";
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", script, "ntdll.so", "server.exe"]);
+    let wine = common::Talker::start(command.current_dir(dir));
+    let pid = wine.pid();
+    let ran = common::loam_in(dir, &["check", &pid]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.err
+            .contains("server.exe, a program for Windows, in Wine"),
+        "{ran:?}"
+    );
+}
+
 #[test]
 fn a_static_program_takes_the_heap_only_from_inside() {
     let bench = Bench::new();

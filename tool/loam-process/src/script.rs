@@ -18,6 +18,10 @@ use crate::untrusted;
 /// The kernel reads no more of the first line than this (`BINPRM_BUF_SIZE`).
 const FIRST_LINE_LIMIT: usize = 256;
 
+const FOR_WINDOWS: &str =
+    "it is a program for Windows, into which nothing can be preloaded; link it with libloam.a or \
+                           loam.dll, and look at it while it runs: `loam stats PID`";
+
 /// What the first line of a script requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interpreter {
@@ -27,12 +31,16 @@ pub struct Interpreter {
     pub argument: Option<String>,
 }
 
-/// Reads the first line of a file that is not ELF; a file without `#!` is run by `/bin/sh`.
+/// Reads the first line of a file that is not ELF; a file without `#!` is run by `/bin/sh`. A program for Windows is an
+/// error: Wine runs it, and nothing can be preloaded into it.
 pub fn interpreter(script: &Path) -> io::Result<Interpreter> {
     let mut head = Vec::new();
     untrusted::open(script)?
         .take(FIRST_LINE_LIMIT as u64)
         .read_to_end(&mut head)?;
+    if head.starts_with(b"MZ") {
+        return Err(io::Error::other(FOR_WINDOWS));
+    }
     let shell = Interpreter {
         path: PathBuf::from("/bin/sh"),
         argument: None,

@@ -20,6 +20,7 @@ use object::elf;
 use loam_counters::locate;
 use loam_format::bytes::u64_at;
 use loam_format::memory::{Memory, ReadError};
+use loam_format::plain;
 use loam_process::apart::{step, step_to_file, Doing};
 use loam_process::mappings::{self, Mapping};
 use loam_process::process::{face, Identity, Pid, ProcessError};
@@ -35,6 +36,14 @@ use crate::exit::{Coded, Exit};
 const MOST_MODULES: usize = 8192;
 const MOST_NAMESPACES: usize = 64;
 
+/// The program that Wine runs in the process: Wine's own part is an ELF file, as is that of all processes.
+fn windows_program(maps: &[Mapping]) -> Option<String> {
+    let names = || maps.iter().filter_map(|one| one.name.rsplit('/').next());
+    names().find(|name| *name == "ntdll.so")?;
+    let is_program = |name: &&str| name.to_ascii_lowercase().ends_with(".exe");
+    names().find(is_program).map(str::to_owned)
+}
+
 /// Looks at the process without stopping it.
 pub fn examine(pid: Pid) -> Result<Examined> {
     let identity = Identity::read(pid)?;
@@ -43,6 +52,18 @@ pub fn examine(pid: Pid) -> Result<Examined> {
     memory.hold();
     let pid = face(identity.key.pid);
     let maps = mappings::read_names(pid)?;
+    if let Some(program) = windows_program(&maps) {
+        let message = format!(
+            "process {pid} runs {}, a program for Windows, in Wine. Its modules and their calls are not those of ELF files, and \
+             can not be checked; `loam stats {pid}` says whether Loam's heap is in it",
+            plain::line(&program)
+        );
+        return Err(Coded {
+            exit: Exit::Error,
+            message,
+        }
+        .into());
+    }
     let auxiliary = Auxiliary::read(pid)?;
     let executable = identity.executable.clone().unwrap_or_default();
     let program = open_program(pid)?;

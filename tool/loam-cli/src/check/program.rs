@@ -77,7 +77,7 @@ fn really_runs(program: &Path) -> Result<(PathBuf, Option<String>)> {
             _ => return Ok((file, raised)),
         }
         let interpreter = script::interpreter(&file)
-            .with_context(|| format!("{} can not be read", file.display()))?;
+            .with_context(|| format!("{} can not be loaded", file.display()))?;
         let words = interpreter.argument.unwrap_or_default();
         let named = script::program_after_env(words.split_whitespace());
         file = match named.filter(|_| script::is_env(&interpreter.path)) {

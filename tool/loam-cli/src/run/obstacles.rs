@@ -99,7 +99,7 @@ fn follow(
             }
             Err(ImageError::NotElf) => {
                 let interpreter = script::interpreter(&file)
-                    .with_context(|| format!("{} can not be read", file.display()))?;
+                    .with_context(|| format!("{} can not be loaded", file.display()))?;
                 arguments = interpreter
                     .argument
                     .map(|rest| rest.split_whitespace().map(str::to_owned).collect())
