@@ -294,7 +294,8 @@ fn a_program_for_windows_is_told() {
     // As Wine does: its own library, and the program's file.
     std::fs::copy("/bin/true", dir.join("ntdll.so")).unwrap();
     let script = "import mmap, sys, time\n\
-                  maps = [mmap.mmap(open(name, 'rb').fileno(), 0, prot=mmap.PROT_READ) for name in sys.argv[1:]]\n\
+                  files = [open(name, 'rb') for name in sys.argv[1:]]\n\
+                  maps = [mmap.mmap(one.fileno(), 0, prot=mmap.PROT_READ) for one in files]\n\
                   print('ready', flush=True)\n\
                   sys.stdin.read()";
     let mut command = std::process::Command::new("python3");
