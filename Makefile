@@ -160,7 +160,7 @@ setup-packages:
 packages: setup-packages build ## Build every package into build/packages (PACKAGES="crates wheel": these only)
 	@packaging/build $(PACKAGES)
 
-static: setup-static ## The tool as one static file with heap and recorder inside, in build/packages (STATIC_TARGETS="x86_64 aarch64"); ten minutes
+static: setup-static ## The tool as one static file with heap and recorder inside, in build/packages (STATIC_TARGETS="x86_64 aarch64"); twelve minutes of processor time
 	@packaging/build $(foreach processor,$(STATIC_TARGETS),--variant $(processor)-gnu --variant $(processor)-musl) static
 
 static-test: STATIC_TARGETS := x86_64 aarch64
