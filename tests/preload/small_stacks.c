@@ -18,8 +18,9 @@ enum {
   kStack = 256 << 10,
   // The most that a call may take, in bytes. glibc's malloc_info() takes 6.3 KB, its malloc_stats()
   // 10.
-  // Which way a call goes depends on what other threads and reports left behind. The longest way has
-  // the tables of a sealed span on the stack, 2 KB, and was 2,400 bytes deep in thousands of runs.
+  // Which way a call goes depends on what other threads and reports left behind. The longest way
+  // has the tables of a sealed span on the stack, 2 KB, and was 2,400 bytes deep in thousands of
+  // runs.
   kCall = 11 << 8,  // 2.75 KB
   kTable = 7 << 9,  // calls that fill a table of counters: 3.5 KB
   kText = 9 << 9,   // calls that write text: 4.5 KB
