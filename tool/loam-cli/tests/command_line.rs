@@ -1,27 +1,10 @@
 //! The command line as a whole: its documentation, its errors, its colours.
 
 use crate::common;
-use std::path::Path;
 
 use crate::common::{Lab, Ran, GOOD};
 use clap::CommandFactory;
 use loam_cli::cli::Cli;
-
-#[test]
-fn the_documentation_is_what_the_help_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
-    let ran = Ran::of(
-        common::loam()
-            .args(["generate", "markdown"])
-            .output()
-            .unwrap(),
-    );
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == ran.out,
-        "docs/cli.md differs from the help; `loam generate markdown > docs/cli.md` renews it"
-    );
-}
 
 #[test]
 fn every_option_has_help_and_no_name_means_two_things() {

@@ -1,4 +1,4 @@
-//! `loam generate`: hidden, for packaging and for the documentation test.
+//! `loam generate`: hidden, for packaging.
 
 use std::path::PathBuf;
 
@@ -19,8 +19,6 @@ pub struct GenerateArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum What {
-    /// docs/cli.md
-    Markdown,
     /// The manual page, loam.1
     Man,
     /// Every manual page and the completions of every shell, in the folders of PREFIX/share
@@ -36,8 +34,6 @@ enum What {
 /// What `generate` is to print.
 #[derive(Debug, Clone)]
 pub enum Document {
-    /// docs/cli.md
-    Markdown,
     /// loam.1
     Man,
     /// What goes under PREFIX/share.
@@ -50,7 +46,6 @@ impl GenerateArgs {
     /// The document asked for.
     pub fn resolve(self) -> Document {
         match self.what {
-            What::Markdown => Document::Markdown,
             What::Man => Document::Man,
             What::Share => {
                 Document::Share(self.folder.expect("clap requires the folder of `share`"))

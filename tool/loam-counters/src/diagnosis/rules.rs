@@ -478,8 +478,8 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         let background = match evidence.settings.get("LOAM_BACKGROUND_PURGE") {
             Some("on") => "",
             _ => {
-                ". Loam does so in its calls, a second or some after a peak: a program that is silent needs \
-                 LOAM_BACKGROUND_PURGE=on"
+                ". Loam does so in its calls, and while a thread sleeps or polls, a second or some after a peak: a program \
+                 all of whose threads wait for conditions or in read() needs LOAM_BACKGROUND_PURGE=on"
             }
         };
         let spans = match heap.trim.between {
@@ -496,7 +496,7 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     } else {
         format!(
             "{}malloc_trim(0) would give them back and hold up the program's allocations for about {:.1} ms. glibc does not do so \
-             by itself: call it when a peak is over, or run on a heap that does: `LOAM_BACKGROUND_PURGE=on loam run -- ...`",
+             by itself: call it when a peak is over, or run on a heap that does: `loam run -- ...`",
             trim_now(evidence, heap),
             heap.trim.milliseconds
         )
