@@ -4,6 +4,9 @@
  *
  *   first part, at most until the heap is silent | heap::settle() | the rest, up to the same deadline
  *
+ * While it gives back, the thread asks between pieces of some milliseconds whether what it waits
+ * for has come.
+ *
  * The parts are the C library's own calls, which are points of cancellation. All signals are
  * blocked around the parts, and each part waits with the program's mask. So no signal is handled
  * between two parts: it would interrupt no wait. Then a wait of poll() is one of ppoll(), and so
@@ -22,6 +25,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -40,7 +44,7 @@
 /* Declared in heap/silence.h; nanoseconds, UINT64_MAX: for ever. */
 HIDDEN bool loam_much_waits(void);
 HIDDEN uint64_t loam_until_silence(void);
-HIDDEN uint64_t loam_settle(void);
+HIDDEN uint64_t loam_settle(bool (*go_on)(void*), void* context);
 HIDDEN uint64_t loam_now(void);
 /* Defined in os/linux.cpp: the system call. */
 HIDDEN long loam_set_signal_mask(const uint64_t* mask, uint64_t* before);
@@ -49,6 +53,8 @@ static const uint64_t kForever = UINT64_MAX;
 static const uint64_t kSecond = 1000000000, kMs = 1000000;
 /* Chosen: more looks than any wait needs in a heap that others use now and then. */
 enum { kMostLooks = 16 };
+/* Chosen: longer than a piece of what is given back takes. */
+enum { kPieceMs = 16 };
 
 typedef _Atomic(void*) Next;
 
@@ -67,8 +73,7 @@ static inline void* next_of(Next* next, const char* name) {
 
 static Next next_poll, next_ppoll, next_select, next_pselect, next_epoll_wait, next_epoll_pwait,
     next_epoll_pwait2, next_sleep, next_usleep, next_nanosleep, next_clock_nanosleep,
-    next_pthread_testcancel;
-void pthread_testcancel(void);
+    next_pthread_testcancel, next_pthread_setcancelstate;
 /* glibc 2.35; other C libraries' headers lack it. */
 int epoll_pwait2(int file, struct epoll_event* events, int most, const struct timespec* timeout,
                  const sigset_t* mask);
@@ -104,6 +109,35 @@ struct wait {
   uint64_t deadline;
 };
 
+/* A wait that asks between the pieces of what is given back whether its end has come. */
+struct asking {
+  const struct wait* wait;
+  const sigset_t* mask;
+  int result;
+  int error; /* errno, which the heap restores */
+};
+
+static bool may_go_on(void* context) {
+  struct asking* const asking = context;
+  const struct wait* const wait = asking->wait;
+  /* What has come is told once: a signal is handled, an edge-triggered event is gone. */
+  if (asking->result != 0 || left_of(wait->deadline) < kPieceMs * kMs) return false;
+  const struct timespec none = {0, 0};
+  asking->result = wait->part(wait->arguments, &none, asking->mask);
+  asking->error = errno;
+  return asking->result == 0;
+}
+
+/* The heap's frames must not be left by a cancellation. The next part sees it. */
+static uint64_t settle(struct asking* asking) {
+  const __typeof__(&pthread_setcancelstate) set = NEXT(pthread_setcancelstate);
+  int before = PTHREAD_CANCEL_ENABLE;
+  if (set != NULL) set(PTHREAD_CANCEL_DISABLE, &before);
+  const uint64_t next = loam_settle(may_go_on, asking);
+  if (set != NULL) set(before, NULL);
+  return next;
+}
+
 /* True if the wait has ended, with this result. False, and nothing has changed: it is not split. */
 static bool split(const struct wait* wait, int* result) {
   uint64_t look = loam_until_silence();
@@ -117,13 +151,13 @@ static bool split(const struct wait* wait, int* result) {
   sigset_t own;
   memset(&own, 0, sizeof own);
   memcpy(&own, &before, sizeof before); /* the kernel's part */
+  struct asking asking = {wait, wait->mask != NULL ? wait->mask : &own, 0, 0};
   bool done = true;
   for (int looks = 0;; ++looks) {
     const uint64_t left = left_of(wait->deadline);
     const bool is_last = look >= left;
     const struct timespec limit = timespec_of(is_last ? left : look);
-    *result = wait->part(wait->arguments, is_last && left == kForever ? NULL : &limit,
-                         wait->mask != NULL ? wait->mask : &own);
+    *result = wait->part(wait->arguments, is_last && left == kForever ? NULL : &limit, asking.mask);
     if (*result < 0 && looks == 0 && (errno == ENOSYS || errno == EPERM || errno == EACCES)) {
       /* A sandbox refuses the form of the call that takes a mask. */
       errno = errno_before;
@@ -131,7 +165,11 @@ static bool split(const struct wait* wait, int* result) {
       break;
     }
     if (is_last || *result != 0) break;
-    look = looks == kMostLooks ? kForever : loam_settle();
+    look = looks == kMostLooks ? kForever : settle(&asking);
+    *result = asking.result;
+    if (*result == 0) continue;
+    if (*result < 0) errno = asking.error;
+    break;
   }
   loam_set_signal_mask(&before, NULL);
   return done;

@@ -23,7 +23,7 @@ void BackgroundPurge::run() {
     uint64_t next = heap::kNoMoreLooks;
     // Nothing came since the last look if nobody made a step of the policy.
     if (page_heap.hints().wants_ticks() && page_heap.hints().looked_ms() != settled_ms) {
-      next = heap::settle();
+      next = heap::settle({[](void*) { return true; }, nullptr});
       if (next == heap::kNoMoreLooks) settled_ms = page_heap.hints().looked_ms();
     }
     os::sleep_ms(next < kIdleMs ? static_cast<unsigned>(next) : kIdleMs);

@@ -25,15 +25,15 @@ bool is_inside() {
 // One thread at a time; the others find nothing to do afterwards.
 constinit std::atomic<bool> is_settling{false};
 
-uint64_t settle_alone() {
+uint64_t settle_alone(const GoOn& go_on) {
   const PageHeap::Silence silence = page_heap.look_at_silence();
   if (silence.left_ms != 0) return silence.left_ms;
   const bool is_held = silence.held > PurgePolicy::kFallFloor;
   if (!is_held) {
-    static_cast<void>(default_small_heap.compact());
+    static_cast<void>(default_small_heap.compact(&go_on));
     page_heap.hints().set_held_in_spans(0);
   }
-  page_heap.give_back_beyond(is_held ? silence.held : Pages(0));
+  page_heap.give_back_beyond(is_held ? silence.held : Pages(0), go_on);
   if (is_held) return PurgePolicy::kHoldMs;
   static_cast<void>(page_heap.purge_records());
   static_cast<void>(metadata.purge(SIZE_MAX));
@@ -42,11 +42,11 @@ uint64_t settle_alone() {
 
 }  // namespace
 
-uint64_t settle() {
+uint64_t settle(const GoOn& go_on) {
   os::ErrnoGuard guard;
   if (is_inside() || is_settling.exchange(true, std::memory_order_acquire))
     return PurgePolicy::kSilenceMs;
-  const uint64_t next = settle_alone();
+  const uint64_t next = settle_alone(go_on);
   is_settling.store(false, std::memory_order_release);
   return next;
 }
@@ -62,10 +62,10 @@ uint64_t loam_until_silence(void) {
   return since < PurgePolicy::kSilenceMs ? (PurgePolicy::kSilenceMs - since) * heap::kNsPerMs : 0;
 }
 
-uint64_t loam_settle(void) {
+uint64_t loam_settle(bool (*go_on)(void*), void* context) {
   // Another thread may have been faster.
   if (!page_heap.much_waits()) return UINT64_MAX;
-  const uint64_t ms = heap::settle();
+  const uint64_t ms = heap::settle({go_on, context});
   return ms == heap::kNoMoreLooks ? UINT64_MAX : ms * heap::kNsPerMs;
 }
 

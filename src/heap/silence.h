@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/config.h"
+#include "base/go_on.h"
 
 namespace loam::heap {
 
@@ -18,9 +19,10 @@ inline constexpr uint64_t kNoMoreLooks = UINT64_MAX;
 
 /// Gives back what a clock would have given back by now, if the heap is silent. It does nothing
 /// where a lock is held, so that it may be called in a handler of a signal that interrupted the
-/// heap; it does not touch the thread's cache, which has no lock. Returns the milliseconds after
-/// which another look is worth its time. pre: signals are blocked
-[[nodiscard]] uint64_t settle();
+/// heap; it does not touch the thread's cache, which has no lock. Between pieces, each of some
+/// milliseconds at most, it asks whether it may go on. Returns the milliseconds after which another
+/// look is worth its time. pre: signals are blocked
+[[nodiscard]] uint64_t settle(const GoOn& go_on);
 
 }  // namespace loam::heap
 
@@ -29,6 +31,6 @@ extern "C" {
 [[gnu::visibility("hidden")]] bool loam_much_waits(void);
 /// Until the heap will have been silent long enough, if no call comes.
 [[gnu::visibility("hidden")]] uint64_t loam_until_silence(void);
-[[gnu::visibility("hidden")]] uint64_t loam_settle(void);
+[[gnu::visibility("hidden")]] uint64_t loam_settle(bool (*go_on)(void*), void* context);
 [[gnu::visibility("hidden")]] uint64_t loam_now(void);
 }

@@ -21,6 +21,7 @@
 // themselves. Pages that are parked in shards count as used in used_.
 #pragma once
 
+#include "base/go_on.h"
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/address_space.h"
@@ -225,8 +226,9 @@ class PageHeap {
   };
   /// Does a step of the policy if the heap is silent.
   [[nodiscard]] Silence look_at_silence();
-  /// Gives free pages back, of any age, but for `keep` and the floor. pre: the heap is silent
-  void give_back_beyond(Pages keep);
+  /// Gives free pages back, of any age, but for `keep` and the floor, as long as `go_on` allows.
+  /// pre: the heap is silent
+  void give_back_beyond(Pages keep, const GoOn& go_on);
 
   [[nodiscard]] PageHints& hints() { return hints_; }
   [[nodiscard]] PageStats stats();

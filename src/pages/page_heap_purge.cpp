@@ -173,7 +173,7 @@ PageHeap::Silence PageHeap::look_at_silence() {
   return {0, policy_.slow_returns(really_used())};
 }
 
-void PageHeap::give_back_beyond(Pages keep) {
+void PageHeap::give_back_beyond(Pages keep, const GoOn& go_on) {
   {
     Lock lock(mutex_);
     clock_.read();
@@ -185,7 +185,7 @@ void PageHeap::give_back_beyond(Pages keep) {
   }
   keep += PurgePolicy::kFloor;
   // Each piece is as long as a tick, so that a thread that comes back need not wait for all.
-  for (bool more = true; more;) {
+  for (bool more = true; more && go_on();) {
     Lock lock(mutex_);
     const Pages dirty = slabs_.dirty();
     Pages piece = dirty > keep ? dirty - keep : Pages(0);

@@ -271,15 +271,18 @@ LOAM_COLD void SmallHeap::split_class(unsigned size_class, size_t slot_bytes) {
   static_cast<void>(split_classes.add(size_class, finer));
 }
 
-Pages SmallHeap::compact() {
+Pages SmallHeap::compact(const GoOn* go_on) {
   Pages purged;
+  bool may_go_on = true;
   for_each_class([&](unsigned c) {
+    may_go_on = may_go_on && (go_on == nullptr || (*go_on)());
+    if (!may_go_on) return;
     empty_stash(c, true);
     for_each_bin(c, [&](Bin& bin) {
       in_drained(bin, c, [&] { purged += bin.compact_locked(pages(), c); });
     });
   });
-  return purged + mixed_.compact();
+  return may_go_on ? purged + mixed_.compact() : purged;
 }
 
 // The bytes that are worth waiting for. Most pages that went in a fall are used again: then a fall

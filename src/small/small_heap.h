@@ -12,6 +12,7 @@
 // other bin's lock, except all of them in order.
 #pragma once
 
+#include "base/go_on.h"
 #include "base/shared_room.h"
 #include "small/bin.h"
 #include "small/refill.h"
@@ -94,7 +95,8 @@ class alignas(kPageBytes) SmallHeap {
   void tick();
 
   /// Empties stashes and remote queues, returns empty spans, purges free pages inside live spans.
-  Pages compact();
+  /// With `go_on` it asks before each size class, and may end early.
+  Pages compact(const GoOn* go_on = nullptr);
 
   /// What became free inside of spans since it was last given back. There may be no call
   /// afterwards, so it should go now, unless as much came back after it had gone.
