@@ -11,11 +11,11 @@
 
 static int one(void) { return 1; }
 
-static void* pick(void) {
+static int (*pick(void))(void) {
   char* const block = malloc(100);
   memset(block, 1, 100);
   free(block);
-  return (void*)one;
+  return one;
 }
 
 int answer(void) __attribute__((ifunc("pick")));
