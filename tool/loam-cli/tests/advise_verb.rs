@@ -71,7 +71,12 @@ int main(void) {
     if (i % 1000) free(kept[i]);
   const size_t more = getenv("MORE") ? 300u << 20 : 1;
   memset(malloc(more), 1, more);
-  for (int i = 0; i < 10; ++i) usleep(20000);
+  for (int i = 0; i < 400000; ++i) {
+    char* const block = malloc(100 + i % 50);
+    *(volatile char*)block = 1;
+    free(block);
+    if (i % 20000 == 0) usleep(10000);
+  }
 }
 "#;
     std::fs::write(&program, text).unwrap();
@@ -82,6 +87,8 @@ int main(void) {
         let allocators = format!("system,{candidates}");
         let words = [
             "advise",
+            "--speed",
+            "max",
             "peak.trace",
             "--trials",
             "2",
