@@ -76,10 +76,6 @@ const char* after_last_slash(const char* text) {
   return found;
 }
 
-}  // namespace
-
-namespace {
-
 // The kernel reads the eight bytes as a set of signals before it sees that it knows no such change.
 bool can_read(uintptr_t address) {
   return kernel::call(SYS_rt_sigprocmask, -1, address, nullptr, 8) != -EFAULT;

@@ -391,6 +391,8 @@ class PageHeap {
   void shed_due_mappings() { mappings_.shed_due(fresh_, used_, clock_.now_ms(), purges_); }
   void count_operation();
   void tick_locked();
+  /// For those who take no lock.
+  void note_what_waits();
   [[nodiscard]] bool place_is_valid(unsigned number, Pages waiting);
 
   /// By ParkedRuns::number().

@@ -193,12 +193,15 @@ void PageHeap::give_back_beyond(Pages keep, const GoOn& go_on) {
     const Pages gone = piece == Pages(0) ? piece : purge_oldest_of_any_age(piece);
     policy_.give_back(gone);
     more = gone != Pages(0);
-    if (more) continue;
-    hints_.set_idle_mappings(mappings_.idle().pages());
-    hints_.set_waiting(slabs_.dirty() + standing_spans_.waiting());
-    hints_.set_pages_wait(slabs_.dirty() > PurgePolicy::kFloor);
-    hints_.set_behind(false);
+    note_what_waits();
+    if (!more) hints_.set_behind(false);
   }
+}
+
+void PageHeap::note_what_waits() {
+  hints_.set_waiting(slabs_.dirty() + standing_spans_.waiting());
+  hints_.set_pages_wait(slabs_.dirty() > PurgePolicy::kFloor);
+  hints_.set_idle_mappings(mappings_.idle().pages());
 }
 
 Pages PageHeap::purge_all() {
@@ -209,9 +212,7 @@ Pages PageHeap::purge_all() {
   end_huge_pages(Pages(0));
   slabs_.purge_all(purges_, clock_.now_ms());
   if (!os::is_reserving()) unmap_ends(0);
-  hints_.set_waiting(slabs_.dirty() + standing_spans_.waiting());
-  hints_.set_pages_wait(slabs_.dirty() > PurgePolicy::kFloor);
-  hints_.set_idle_mappings(mappings_.idle().pages());
+  note_what_waits();
   return Pages(purges_.pages() - purged_before);
 }
 

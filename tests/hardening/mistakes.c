@@ -390,14 +390,7 @@ static void run_child(const Mistake* mistake, const char* options, bool report, 
   while (read(addresses[0], &out->address, sizeof out->address) == (ssize_t)sizeof out->address)
     continue;
   close(addresses[0]);
-  size_t used = 0;
-  ssize_t got;
-  while (used < sizeof out->text - 1 &&
-         (got = read(complaints[0], out->text + used, sizeof out->text - 1 - used)) > 0) {
-    used += (size_t)got;
-  }
-  out->text[used] = '\0';
-  close(complaints[0]);
+  read_all(complaints[0], out->text, sizeof out->text);
   CHECK(waitpid(pid, &out->status, 0) == pid);
 }
 

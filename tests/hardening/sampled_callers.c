@@ -74,12 +74,7 @@ static void report_of(int mistake, char* text, size_t size) {
     _exit(0);
   }
   close(ends[1]);
-  size_t got = 0;
-  ssize_t some;
-  while (got < size - 1 && (some = read(ends[0], text + got, size - 1 - got)) > 0)
-    got += (size_t)some;
-  text[got] = '\0';
-  close(ends[0]);
+  read_all(ends[0], text, size);
   int status;
   CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
 }

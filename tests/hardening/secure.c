@@ -40,12 +40,7 @@ static int run_as(const char* program, unsigned user, char* text, size_t size) {
     _exit(77);
   }
   close(pipes[1]);
-  size_t used = 0;
-  ssize_t got;
-  while (used < size - 1 && (got = read(pipes[0], text + used, size - 1 - used)) > 0)
-    used += (size_t)got;
-  text[used] = '\0';
-  close(pipes[0]);
+  read_all(pipes[0], text, size);
   int status = 0;
   CHECK(waitpid(pid, &status, 0) == pid);
   return status;

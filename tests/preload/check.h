@@ -54,19 +54,23 @@ static inline size_t opaque_size(size_t size) {
   return size;
 }
 
-// Reads a file under /proc as a text, as much of it as `text` holds. Returns its length; -1 if
-// there is no such file.
-static inline long proc_text(const char* path, char* text, size_t size) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return -1;
+// Reads to the end as a text, as much of it as `text` holds, and closes. Returns the text's length.
+static inline size_t read_all(int file, char* text, size_t size) {
   size_t used = 0;
   ssize_t got;
   while (used < size - 1 && (got = read(file, text + used, size - 1 - used)) > 0) {
     used += (size_t)got;
   }
-  close(file);
   text[used] = '\0';
-  return (long)used;
+  close(file);
+  return used;
+}
+
+// Reads a file under /proc as a text, as much of it as `text` holds. Returns its length; -1 if
+// there is no such file.
+static inline long proc_text(const char* path, char* text, size_t size) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  return file < 0 ? -1 : (long)read_all(file, text, size);
 }
 
 // A number from a file under /proc that follows `key` (with its colon), or the file's first number

@@ -230,13 +230,7 @@ static bool is_reported(const Way* way, size_t size, uint32_t seed) {
   }
   close(report[1]);
   char text[1024];
-  size_t used = 0;
-  for (ssize_t got; used < sizeof text - 1 &&
-                    (got = read(report[0], text + used, sizeof text - 1 - used)) > 0;) {
-    used += (size_t)got;
-  }
-  text[used] = '\0';
-  close(report[0]);
+  const size_t used = read_all(report[0], text, sizeof text);
   int status = 0;
   CHECK(waitpid(pid, &status, 0) == pid);
   if (goes_on) {

@@ -200,17 +200,6 @@ static const Misuse kKinds[] = {
     {"realloc of a foreign pointer", realloc_of_foreign},
 };
 
-static size_t read_all(int file, char* text, size_t capacity) {
-  size_t used = 0;
-  ssize_t got;
-  while (used < capacity - 1 && (got = read(file, text + used, capacity - 1 - used)) > 0) {
-    used += (size_t)got;
-  }
-  text[used] = '\0';
-  close(file);
-  return used;
-}
-
 // Commits one misuse in a child; returns the number of complaints about it.
 static int try_misuse(const Misuse* misuse, bool report) {
   int addresses[2];

@@ -8,6 +8,7 @@ use anyhow::{bail, Result};
 use loam_format::results::{AllocatorRecord, Results};
 use loam_lab::advise::page::Answer;
 use loam_lab::advise::verify::{self, Verification, Verified};
+use loam_lab::measure::order;
 use loam_lab::measure::real::{self, Real, RealError};
 use loam_lab::measure::watchdog::Watchdog;
 use loam_process::preload;
@@ -54,13 +55,9 @@ pub fn run(
     let rounds = options.measure.rounds;
     for round in 0..rounds {
         output::say(&format!("really run: round {} of {rounds}", round + 1));
-        let mut order: Vec<usize> = (0..ways.len()).collect();
-        // Each second round goes the other way, so that what warms up or tires favours no one.
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for way in order {
-            let way = &mut ways[way];
+        let all: Vec<usize> = (0..ways.len()).collect();
+        for at in order::shuffled(&all, round) {
+            let way = &mut ways[at];
             if way.failed.is_some() {
                 continue;
             }
@@ -74,6 +71,10 @@ pub fn run(
                     }
                     .into())
                 }
+                // Without its figures there is nothing to compare with.
+                Err(error) if at == 0 => {
+                    bail!("the command can not be tried on {}: {error}", way.label)
+                }
                 Err(error) => way.failed = Some(error.to_string()),
             }
         }
@@ -81,9 +82,6 @@ pub fn run(
     let (base, others) = ways
         .split_first()
         .expect("the recorded allocator comes first");
-    if let Some(why) = &base.failed {
-        bail!("the command can not be tried on {}: {why}", base.label);
-    }
     let judged: Vec<Verified> = others
         .iter()
         .map(|way| match &way.failed {

@@ -197,7 +197,8 @@ fn outcome_of(status: ExitStatus) -> Outcome {
     }
 }
 
-fn end_group(child: &mut Child) {
+/// Ends the process and its group, and waits for it.
+pub(super) fn end_group(child: &mut Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // The group may be gone already, which is the goal.
         let _ = kill_process_group(pid, Signal::KILL);

@@ -11,7 +11,7 @@
 
 mod launch;
 mod noise;
-mod order;
+pub mod order;
 pub mod real;
 mod trial;
 pub mod watchdog;

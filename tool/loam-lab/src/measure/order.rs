@@ -71,8 +71,9 @@ fn step(
     }
 }
 
-fn shuffled(allocators: &[String], round: u32) -> Vec<String> {
-    let mut order = allocators.to_vec();
+/// The order of a round.
+pub fn shuffled<T: Clone>(all: &[T], round: u32) -> Vec<T> {
+    let mut order = all.to_vec();
     if order.is_empty() {
         return order;
     }

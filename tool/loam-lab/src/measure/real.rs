@@ -1,6 +1,6 @@
 //! A command of the user's, run for real: the memory of its processes, and their processor time.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{getrusage, UsageWho};
-use rustix::process::{kill_process_group, Pid, Signal};
 use thiserror::Error;
 
 use loam_process::process::private_bytes;
 
+use super::launch::end_group;
 use super::watchdog::Watchdog;
 use super::Stop;
 
@@ -76,10 +76,7 @@ pub fn run(
     watchdog.watch(Some(child.id()));
     let looked = look(&mut child, timeout, stop);
     // What it left behind would disturb the next run.
-    if let Some(group) = Pid::from_raw(child.id() as i32) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-    let _ = child.wait();
+    end_group(&mut child);
     watchdog.watch(None);
     let (average, peak, status) = looked?;
     Ok(Real {
@@ -151,7 +148,7 @@ fn children(pid: i32) -> Vec<i32> {
         .flatten()
         .flatten()
         .filter_map(|thread| {
-            let list = std::fs::read(thread.path().join(OsStr::new("children")));
+            let list = std::fs::read(thread.path().join("children"));
             String::from_utf8(list.ok()?).ok()
         });
     let mut found = Vec::new();
