@@ -425,7 +425,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   }
   void note_taken_bytes(size_t bytes) {
     fallen_ -= bytes < fallen_ ? bytes : fallen_;
-    if (LOAM_UNLIKELY(is_short_ != 0)) --is_short_;
+    if (LOAM_UNLIKELY(is_short_ != 0) && --is_short_ == 0) comes_back_ = true;
   }
   LOAM_COLD void look_at_fall();
   LOAM_NOINLINE void shorten_magazines(size_t bytes);
@@ -471,7 +471,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// Refills that end a fall's short magazines. Chosen: more than a program makes while it frees
   /// what it is done with.
   static constexpr uint32_t kRefillsToGrow = 16;
-  uint32_t is_short_ = 0;   ///< refills left for which magazines stay short, as blocks only leave
+  uint32_t is_short_ = 0;    ///< refills left for which magazines stay short, as blocks only leave
+  bool comes_back_ = false;  ///< the thread took again after it had returned its blocks
   size_t fallen_ = 0;       ///< bytes given to bins since the last look at a fall, less those taken
   size_t used_before_ = 0;  ///< bytes of the heap's slots at the last look
   size_t fall_step_ = kFallStep;  ///< the next look

@@ -39,10 +39,11 @@ void ThreadCache::look_at_fall() {
   const size_t cached = falls ? process_room.held() : 0;
   const bool is_held = fall.bytes + cached <= returned;
   page_heap.hints().set_held_in_spans(is_held ? fall.bytes : 0);
-  if (fall.bytes + cached <= most || is_held) return;
+  // What others took again says nothing of this thread, until it took again itself.
+  if (fall.bytes + cached <= most || (is_held && comes_back_)) return;
   if (share < kFallStep) fall_step_ = kLeastFallStep;
   shorten_magazines(most / threads);
-  if (fall.bytes <= most) return;
+  if (fall.bytes <= most || is_held) return;
   default_small_heap.give_back_fall();
   page_heap.tick();
 }

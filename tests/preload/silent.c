@@ -150,6 +150,29 @@ static void rounds(void) {
   CHECK(faults[2] <= 2000 && faults[3] <= 2000);
 }
 
+// Each thread of a pool has its peak after the others' and waits. To the heap this is one peak that
+// comes back, and it keeps the pages, until a trim. What is then left is in the threads' caches.
+static void in_turn(void) {
+  enum { kThreads = 24, kThreadKib = 64, kOwnKib = 2048 };
+  static const Form form = {"in turn", 24 << 20, 16, 1515, kInOrder, 0, false, 0};
+  make_table();
+  free(opaque(malloc(100)));
+  CHECK(pipe(ready) == 0 && pipe(never) == 0);
+  const long before = resident_kib();
+  for (int i = 0; i < kThreads; ++i) {
+    pthread_t thread;
+    CHECK_EQUAL(pthread_create(&thread, NULL, work, (void*)&form), 0);
+    char byte;
+    CHECK_EQUAL(read(ready[0], &byte, 1), 1);
+  }
+  const long held = resident_kib() - before;
+  malloc_trim(0);
+  const long kept = resident_kib() - before, most = kThreads * kThreadKib + kOwnKib;
+  dprintf(2, "%d threads in turn: %ld KiB, %ld after a trim, at most %ld\n", kThreads, held, kept,
+          most);
+  CHECK(kept <= most);
+}
+
 static void in_child(void (*act)(const void*), const void* argument) {
   const pid_t child = fork();
   CHECK(child >= 0);
@@ -171,10 +194,15 @@ static void run_rounds(const void* unused) {
   (void)unused;
   rounds();
 }
+static void run_in_turn(const void* unused) {
+  (void)unused;
+  in_turn();
+}
 
 int main(void) {
   for (size_t i = 0; i < sizeof forms / sizeof *forms; ++i) in_child(run_form, &forms[i]);
   in_child(run_survivors, NULL);
   in_child(run_rounds, NULL);
+  in_child(run_in_turn, NULL);
   return 0;
 }
