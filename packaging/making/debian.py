@@ -51,7 +51,7 @@ def make(work: Path, out: Path, _: list[str]) -> list[Path]:
     assemble(folder, tool.program(native.VARIANTS["x86_64-gnu"], work))
     # -d: what Build-Depends names may have come another way (rustup's cargo).
     run(["sh", "-c", 'cd "$1" && exec dpkg-buildpackage --build=binary --no-sign -d', "sh", folder],
-        top / "build.log", SOURCE_DATE_EPOCH=str(epoch()), DEB_BUILD_OPTIONS="nocheck")
+        top / "build.log", SOURCE_DATE_EPOCH=str(epoch()), DEB_BUILD_OPTIONS=f"nocheck {os.environ.get('DEB_BUILD_OPTIONS', '')}")
     made = []
     for package in sorted(top.glob("*.deb")):
         shutil.copyfile(package, out / package.name)

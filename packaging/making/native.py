@@ -10,6 +10,8 @@ from pathlib import Path
 from .source import ROOT, Failed, run
 
 PORTABILITY = ROOT / "tools/portability"
+# Builds that are taken as they are, by the variant's name (`packaging/build --built`).
+READY: dict[str, Path] = {}
 # Debian's musl-dev for aarch64, unpacked by `tools/setup packages`.
 MUSL_AARCH64 = ROOT / "build/musl-aarch64"
 
@@ -57,6 +59,8 @@ VARIANTS = {variant.name: variant for variant in variants()}
 def build(variant: Variant, work: Path, programs: bool = False, options: tuple[str, ...] = (), name: str = "",
           targets: tuple[str, ...] = ("all",)) -> Path:
     """The folder with libloam.so, libloam.a and libloam-record.so; `programs`: workloads and replayer as well."""
+    if variant.name in READY:
+        return READY[variant.name]
     folder = work / "native" / (name or variant.name)
     if variant.missing:
         raise Failed(variant.missing)
