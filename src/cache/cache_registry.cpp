@@ -93,17 +93,15 @@ bool CacheRegistry::any_inside() {
 }
 
 void CacheRegistry::retire(ThreadCache* cache) {
-  cache->heaps = nullptr;
-  cache->last_refusal = 0;
-  cache->thread_number = 0;
+  cache->ThreadState::end();
   live_.remove(cache);
   threads_ -= 1;
   --at_home_[cache->home];
   ended_refills_ += cache->refills_;
   ended_flushes_ += cache->flushes_;
   ended_pushed_ += cache->pushed();
-  cache->refills_ = cache->flushes_ = cache->pushed_ = 0;
-  cache->until_look_ = ThreadCache::kFreesPerLook;
+  cache->refills_ = cache->flushes_ = 0;
+  cache->checks_.reset();
   if (LOAM_UNLIKELY(calls_are_counted())) {
     add_counts(ended_calls_, cache->calls_);
     cache->calls_ = CallCounts{};

@@ -50,12 +50,12 @@ bool MemoryProbes::is_sampled(size_t bytes) {
     return bytes >= poisson::next_distance(seed ^ seed >> 32, kMean);
   }
   uint64_t& left = cache->bytes_to_probe;
-  if (LOAM_UNLIKELY(left == 0)) left = poisson::next_distance(cache->random_bits(), kMean);
+  if (LOAM_UNLIKELY(left == 0)) left = poisson::next_distance(cache->draws().random_bits(), kMean);
   if (LOAM_LIKELY(bytes < left)) {
     left -= bytes;
     return false;
   }
-  left = poisson::next_distance(cache->random_bits(), kMean);
+  left = poisson::next_distance(cache->draws().random_bits(), kMean);
   return true;
 }
 

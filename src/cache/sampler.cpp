@@ -63,7 +63,7 @@ void Sampler::resize(const void* block, size_t block_bytes, size_t bytes) {
 }
 
 uint64_t Sampler::begin() {
-  return is_live(current_cache) && current_cache->sample_is_due(rate_) ? os::now_ns() : 0;
+  return is_live(current_cache) && current_cache->draws().sample_is_due(rate_) ? os::now_ns() : 0;
 }
 
 void* Sampler::allocate(unsigned size_class, size_t bytes) {

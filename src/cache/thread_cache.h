@@ -1,157 +1,85 @@
-// A thread's magazines: per size class a stack of pointers to free blocks. malloc() pops, free()
-// pushes; the blocks themselves are never touched.
+// A thread's cache: its magazines (magazines.h), its kept runs (run_cache.h), and the order in
+// which their parts act in a slow call.
 //
-//            base        low            head           high
-//             |           |              |              |
-//             v           v              v              v
-//   slots:   [ p0 | p1 | p2 | ... | pn |    |    |    ]
+//   allocate_slow   attend, disarm, then pop; or grow, refill, and perhaps collect
+//   free_slow       check the pointer, look, perhaps collect, attend, disarm, then push; or put
+//                   below, grow, or give the cold half away
 //
-//   base <= low <= head <= high <= base + capacity;   normally low = base and high = base + capacity
+//   part            what it decides                                                     where
+//   budget_         how long a magazine may be, when a class gives back                 cache_budget.h
+//   recent_         whether a pointer is one of the last frees                          recent_frees.h
+//   own_            where the thread's own blocks end, among those that share lines     own_lines.h
+//   checks_         when a free is looked at, and which pointers are checked            pointer_checks.h
+//   draws_          which calls are sampled, which block gets guards                    draws.h
+//   fall_           whether what the thread gives back should go to the system          thread_fall.h
 //
-// An *armed* magazine has low = high = head, so that the next malloc or free takes the slow path
-// once. The slow call lets a thread that otherwise only hits its cache do the page heap's purge,
-// and it tells a collection which classes are in use, at no cost to the fast path. Two static
-// caches without slots stand for threads that have not started and threads that have ended. Their
-// every operation takes the slow path too, so the fast path tests for neither.
-//
-// Blocks smaller than a cache line can make that line move to and fro between two cores. This
-// happens when another thread allocated the block beside a block to which this thread still writes,
-// and this thread frees it and hands it out again: the line moves for as long as both blocks live.
-// The thread that allocated a block is not known. But when more blocks lie in a magazine than its
-// thread took, one of them is another thread's. So the magazine's limit (high) is the number of
-// blocks that the thread took. A few more frees are put at the bottom of the magazine: such blocks
-// are handed out last and return to their spans first.
-//
-// Double frees are caught by a small table. By a hash of the pointer, it remembers the slots in
-// which this thread's last frees lie; a pointer that still lies in its slot was freed already. The
-// table is exact, is never wrong, and costs a few instructions. A double free that the table has
-// forgotten (older than kRecent frees, or freed by another thread) is found when the block returns
-// to its span, by its bit there.
-//
-// A freed pointer may begin no block, but point into one. The fast path takes it like any other,
-// and the next malloc would hand it out. So wherever a free is slow already, the cache checks that
-// pointer and a share of the pointers in the magazine: in each look (about every 256 frees), in
-// each batch for another thread, and at the process's end in all magazines. seems_wrong() is a hint
-// that takes no lock. A pointer that it names leaves the magazine for the bin, which decides under
-// its lock, and reports. A good block that was named by mistake would only have returned to its
-// span (decision 69).
-//
-// With full checking (LOAM_CHECK_FREE=full) magazines stay armed for ever, and every free is
-// checked against span and magazines at once.
-//
-// Its thread owns a cache; other threads read head pointers for statistics only. The pointer is
-// stored before the head (release), so that a fork()ed child sees consistent copies of other
-// threads' caches.
+// An armed magazine sends the next call of its class here. The slow call lets a thread that
+// otherwise only hits its cache do the page heap's purge, and it tells a collection which classes
+// are in use, at no cost to the fast path.
 #pragma once
 
-#include "base/bits.h"
-#include "base/cpu.h"
 #include "base/list.h"
 #include "base/shared_room.h"
+#include "cache/cache_budget.h"
 #include "cache/call_counts.h"
-#include "cache/magazine_policy.h"
+#include "cache/draws.h"
+#include "cache/magazines.h"
 #include "cache/memory_probes.h"
-#include "cache/miss_rate.h"
+#include "cache/own_lines.h"
+#include "cache/pointer_checks.h"
+#include "cache/recent_frees.h"
 #include "cache/run_cache.h"
-#include "map/page_map.h"
+#include "cache/thread_fall.h"
+#include "cache/thread_state.h"
 #include "os/thread_pointer.h"
 #include "small/small_heap.h"
-#include "small/split_classes.h"
 
 namespace loam {
 
-/// References to the four words of a class's magazine.
-template <class Word>
-struct MagazineWords {
-  Word& head;
-  Word& low;
-  Word& high;
-  Word& base;
-};
-using Magazine = MagazineWords<void**>;
-
-// The words of one kind are side by side, and this is the first base class. So an instruction of a
-// fast path addresses a word directly: by the cache's address, eight times the class and a
-// constant. If a magazine's four words were together, the address would have to be computed from
-// the class first (decision 49).
-struct alignas(64) Magazines {
-  void** heads_[kMagazineCount] =
-      {};  // kMixedClass: blocks of mixed spans. Class 0 has no magazine: null
-  void** lows_[kMagazineCount] = {};
-  void** highs_[kMagazineCount] = {};
-  void** bases_[kMagazineCount] = {};
-
-  [[nodiscard]] Magazine magazine(unsigned size_class) {
-    return {heads_[size_class], lows_[size_class], highs_[size_class], bases_[size_class]};
-  }
-  [[nodiscard]] MagazineWords<void** const> magazine(unsigned size_class) const {
-    return {heads_[size_class], lows_[size_class], highs_[size_class], bases_[size_class]};
-  }
-};
-
-class ThreadCache : private Magazines, public ListLink<ThreadCache> {
+class ThreadCache : private Magazines, public ListLink<ThreadCache>, public ThreadState {
  public:
   enum class State : uint8_t { kUnused, kLive, kEnded };
-  /// The most pointers in a magazine.
-  static constexpr unsigned kMaxCapacity = magazine_policy::kMaxCapacity;
-  /// The size to which the magazines of one thread may grow, in bytes of blocks; first slots of
-  /// small blocks do not count. Chosen: the two first slots of every class make 1.5 MiB, so a
-  /// thread that uses all of them does not take a lock for each block.
-  static constexpr size_t kThreadBytes = size_t{2} << 20;
-  /// The size to which they may always grow, or the heap's size divided by kProcessShare. Beyond it
-  /// they grow only while misses are frequent. Measured: with 512 KiB, programs that only allocate
-  /// and free are a tenth slower (decision 51).
-  static constexpr size_t kUnearnedBytes = kThreadBytes / 2;
-  /// What all threads free between two looks at a fall: this, or what they use divided by
-  /// kFallShare. Chosen: a look is some 2,000 instructions, some a block.
-  static constexpr size_t kFallStep = size_t{512} << 10;
-  static constexpr size_t kFallShare = 32;
-  /// What a fall leaves free inside of spans: the floor of the page heap.
-  static constexpr size_t kFallFloor = PurgePolicy::kFloor.bytes();
-  /// Every thread's due of first slots of large blocks; slots beyond it come out of the shared
-  /// room.
-  static constexpr size_t kDue = kThreadBytes / 4;
   /// The interval at which a thread serves the page heap while the page heap wants ticks.
   static constexpr uint64_t kTickMs = 8;
   /// Frees of large blocks between two checks whether the page heap wants ticks.
   static constexpr uint32_t kRunsPerLook = 32;
+  /// For the caches of private heaps.
+  static constexpr size_t kThreadBytes = CacheBudget::kThreadBytes;
+  static constexpr size_t kDue = CacheBudget::kDue;
+  static constexpr size_t kProcessShare = CacheBudget::kProcessShare;
 
   /// For the two static caches, which have no slots: all zero, so that they take no space in the
   /// file.
-  constexpr ThreadCache() : until_look_(0), fall_step_(0), calls_{}, bytes_to_probe(0) {}
+  constexpr ThreadCache()
+      : checks_(PointerChecks::Nothing()),
+        fall_(ThreadFall::Nothing()),
+        calls_{},
+        bytes_to_probe(0) {}
   struct Live {};
   /// pre: in zeroed memory
   explicit ThreadCache(Live);
 
-  /// A block of the class, or null when the slow path must run.
-  [[nodiscard]] LOAM_INLINE void* pop(size_t size_class) {
-    void** const head = heads_[size_class];
-    if (LOAM_UNLIKELY(head == lows_[size_class])) return nullptr;
-    void* block = head[-1];
-    __atomic_store_n(&heads_[size_class], head - 1,
-                     __ATOMIC_RELAXED);  // readers of statistics see some recent value
-    // Saves callers the test of the result: a magazine holds no null.
-    if (block == nullptr) __builtin_unreachable();
-    return block;
-  }
+  using Magazines::held_blocks;
+  using Magazines::holds;
+  using Magazines::pop;
+  using Magazines::visit_held;
 
   /// False when the slow path must run; class 0 always needs it.
   [[nodiscard]] LOAM_INLINE bool push(size_t size_class, void* block) {
     void** const head = heads_[size_class];
     if (LOAM_UNLIKELY(head == highs_[size_class])) return false;
     void** const next = head + 1;
-    size_t index = recent_index(block);
+    size_t index = RecentFrees::index_of(block);
     void* const* const recent = noted_below(head, index);
     if (LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class])
       return false;  // a double free
-    // Even a thread that never misses its cache takes a slow call now and then.
-    if (LOAM_UNLIKELY(count_down(until_look_))) return false;
+    if (LOAM_UNLIKELY(checks_.is_look_due())) return false;
     asm(""
-        : "+r"(index));  // otherwise recent_'s address is added to it for both uses, in an
+        : "+r"(index));  // otherwise the table's address is added to it for both uses, in an
                          // instruction of its own
-    recent_[index] = head;
+    recent_.note(index, head);
     __atomic_store_n(head, block, __ATOMIC_RELAXED);  // count_mixed() may read the slot
-    // release: pairs with the fork()ed child's copy of this memory (see above)
+    // release: pairs with the fork()ed child's copy of this memory (magazines.h)
     __atomic_store_n(&heads_[size_class], next, __ATOMIC_RELEASE);
     return true;
   }
@@ -164,23 +92,21 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     if (LOAM_UNLIKELY(m.head == m.base)) return nullptr;
     void* block = m.head[-1];
     __atomic_store_n(&m.head, m.head - 1, __ATOMIC_RELAXED);
-    arm(m);
-    note(size_class, Use::kHit);
+    m.arm();
+    tuning_[size_class].note(Use::kHit);
     return block;
   }
   /// Ignores the arming as well. False when the slow path must run.
   [[nodiscard]] LOAM_INLINE bool push_armed(unsigned size_class, void* block) {
-    const Magazine m = magazine(size_class);
-    if (LOAM_UNLIKELY(shares_lines(size_class))) return push_noted_armed(size_class, block);
+    if (LOAM_UNLIKELY(OwnLines::shares_lines(size_class)))
+      return push_noted_armed(size_class, block);
     // Without a note among the recent frees: the callers find double frees by other means.
-    void** const head = m.head;
-    if (LOAM_UNLIKELY(head == m.base + tuning_[size_class].capacity) ||
-        LOAM_UNLIKELY(count_down(until_look_)))
+    const Magazine m = magazine(size_class);
+    if (LOAM_UNLIKELY(m.head == m.base + tuning_[size_class].capacity) ||
+        LOAM_UNLIKELY(checks_.is_look_due()))
       return false;
-    __atomic_store_n(head, block, __ATOMIC_RELAXED);
-    // release: pairs with the fork()ed child's copy of this memory
-    __atomic_store_n(&m.head, head + 1, __ATOMIC_RELEASE);
-    arm(m);
+    m.put(block);
+    m.arm();
     return true;
   }
 
@@ -190,7 +116,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     if (LOAM_UNLIKELY(m.head == nullptr)) return false;
     disarm(size_class);
     const bool pushed = push(size_class, block);
-    arm(m);
+    m.arm();
     return pushed;
   }
 
@@ -226,7 +152,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// True when `block` is one of this thread's last frees and still cached: a use of it now is a
   /// mistake.
   [[nodiscard]] bool freed_recently(unsigned size_class, const void* block) const {
-    void* const* const recent = noted_below(heads_[size_class], recent_index(block));
+    void* const* const recent = noted_below(heads_[size_class], RecentFrees::index_of(block));
     return LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class];
   }
 
@@ -235,279 +161,112 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// hold the lock for ever.
   void check_all();
 
-  /// In the child of a fork(): the child must not draw the numbers that the parent draws next.
-  void forget_random() { random_left_ = 0; }
   /// Brings a random block of the magazine to its top, for the hardened heap. pre: random_source
   /// was started
   void mix(unsigned size_class);
 
-  /// Checks a block of the class about which nothing else is known: looks at its span and at all
-  /// caches. Reports a double free (`freed`: already known to be one) or a pointer into a block's
-  /// middle, and returns false. O(threads * blocks held).
-  [[nodiscard]] static bool is_block_in_use(unsigned size_class, const void* block, bool freed);
-
-  /// True when `block` is in this cache's magazine of the class. O(blocks held).
-  [[nodiscard]] bool holds(unsigned size_class, const void* block) const;
-
   [[nodiscard]] inline State state() const;
   /// Bytes of the blocks held; exact for the owner thread, recent for other threads.
   [[nodiscard]] size_t held_bytes() const;
-  [[nodiscard]] size_t held_blocks(unsigned size_class) const;
   /// Blocks of mixed spans, by their size, added to counts[class].
   void count_mixed(uint32_t counts[kSizeClassCount]) const;
-  /// Calls visit(blocks, count) for each magazine.
-  template <class Visit>
-  void visit_held(Visit visit) const {
-    for (unsigned c = 1; c < kMagazineCount; ++c) {
-      const auto m = magazine(c);
-      if (m.head > m.base && m.base != nullptr) visit(m.base, static_cast<size_t>(m.head - m.base));
-    }
-  }
   [[nodiscard]] uint64_t refills() const { return __atomic_load_n(&refills_, __ATOMIC_RELAXED); }
   [[nodiscard]] uint64_t flushes() const { return __atomic_load_n(&flushes_, __ATOMIC_RELAXED); }
   /// Frees that push() served.
-  [[nodiscard]] uint64_t pushed() const {
-    const uint32_t left = __atomic_load_n(&until_look_, __ATOMIC_RELAXED);
-    // push() did not serve the free that counted to zero.
-    return __atomic_load_n(&pushed_, __ATOMIC_RELAXED) + kFreesPerLook - (left == 0 ? 1 : left);
-  }
-  /// Counts calls down to the next sample; true when this call is one. On average one in `mean`
-  /// calls is.
-  [[nodiscard]] bool sample_is_due(uint64_t mean);
+  [[nodiscard]] uint64_t pushed() const { return checks_.counted(); }
+  [[nodiscard]] Draws& draws() { return draws_; }
   /// True if this request of the class is one that gets guards, where sample_guards() was called:
   /// once for the block at which the magazine was aimed.
   [[nodiscard]] bool guard_is_due(unsigned size_class) {
-    if (LOAM_LIKELY(guard_at_ == nullptr) || size_class != guard_class_ ||
-        heads_[size_class] != guard_at_)
-      return false;
-    guard_at_ = nullptr;
-    return true;
+    return draws_.guard_is_due(size_class, heads_[size_class]);
   }
-  [[nodiscard]] uint64_t random_bits();
   /// Notices a profiler that came or went, and arms all magazines if it came.
   LOAM_INLINE void poll_probes() {
     if (LOAM_UNLIKELY(memory_probes.has_turned(probe_era_))) notice_probes();
   }
-  [[nodiscard]] bool coin() { return (draw(uint64_t{1} << 32) & 1) != 0; }
   /// The counts of sampling; the owner writes, any thread reads.
   [[nodiscard]] CallCounts& calls() { return calls_; }
   [[nodiscard]] bool is_valid() const;
 
-  /// For a new thread: refusals before its start do not concern it.
-  void forget_refusals() {
-    seen_refusals_ = process_room.refusals();
-    modest_ = 0;
-  }
+  void forget_refusals() { budget_.forget_refusals(process_room.refusals()); }
 
   /// Returns slot arrays to the metadata arena. pre: flushed
   void release_slots();
 
-  /// The most that all magazines hold beyond their threads' dues: this, or the heap's size divided
-  /// by kProcessShare.
-  static constexpr size_t kProcessBytes = size_t{8} << 20;
-  static constexpr size_t kProcessShare = 32;
-  static SharedRoom<kProcessBytes, kProcessShare> process_room;
+  static SharedRoom<CacheBudget::kProcessBytes, CacheBudget::kProcessShare> process_room;
   /// In the child of a fork(), where this is the only cache. pre: all other caches were released
   void recount_rooms_after_fork() const;
 
  private:
   friend class CacheRegistry;
   friend struct CounterFields;
-  static constexpr unsigned kRecentBits = 8;
-  static constexpr unsigned kRecent = 1u << kRecentBits;
-  // The slot of the noted free, if it is below the head. A slot from the head on is meaningless,
-  // because its block was popped. Whether the slot is below the head follows the order of the
-  // program's frees, which no branch predictor learns. So the choice is made without a branch, and
-  // the other result is class 0's head, which is null and therefore no block.
-  [[nodiscard]] LOAM_INLINE void* const* noted_below(void* const* head, size_t index) const {
-    return if_below<void* const>(recent_[index], head, reinterpret_cast<void* const*>(&heads_[0]));
-  }
-  [[nodiscard]] static LOAM_INLINE size_t recent_index(const void* block) {
-    // Fibonacci hashing of the low 32 bits: blocks of one span differ there.
-    const uint32_t low = static_cast<uint32_t>(rotate_right(reinterpret_cast<uintptr_t>(block), 4));
-    return (low * 0x9e3779b9u) >> (32 - kRecentBits);
-  }
-  /// What a class did since the last collection. The collection armed its magazine, so the first
-  /// call after it is a slow one.
-  enum class Use : uint8_t { kNone, kHit, kMissed };
   using Way = magazine_policy::Way;
-  struct [[gnu::packed]] Tuning {
-    uint16_t capacity : 12;  ///< slots of the array that the magazine may use; 0 = the class has no
-                             ///< magazine
-    Use use : 2;
-    Way last_way : 2;
-    uint8_t array_growths : 2;  ///< how often the array was made longer
-    uint8_t idle : 6;           ///< collections since the class lost its magazine
 
-    static constexpr unsigned kMostGrowths = 3;
-    void set_capacity(unsigned slots) { capacity = slots & 0xfffu; }
-  };
-  static_assert(kMaxCapacity <= 0xfff, "a capacity's bits");
-
-  static void arm(Magazine m) { m.low = m.high = m.head; }
-  /// The next call of each class is slow.
-  void arm_all() {
-    const unsigned end = split_classes.end();
-    for (unsigned c = 1; c < end; ++c) arm(magazine(c));
+  // The other result is class 0's head, which is null.
+  [[nodiscard]] LOAM_INLINE void* const* noted_below(void* const* head, size_t index) const {
+    return recent_.below(head, index, reinterpret_cast<void* const*>(&heads_[0]));
   }
   void disarm(unsigned size_class) {
     const Magazine m = magazine(size_class);
     m.low = m.base;
     m.high = m.base + tuning_[size_class].capacity;
-    if (LOAM_UNLIKELY(shares_lines(size_class))) stop_at_own(size_class);
+    if (LOAM_UNLIKELY(OwnLines::shares_lines(size_class))) own_.limit(size_class, m);
   }
-  // Blocks of these classes share cache lines; class 0 has no blocks.
-  static constexpr unsigned kLineClasses = 3;
-  static_assert(kSizeClasses[kLineClasses].bytes < kCacheLine &&
-                kSizeClasses[kLineClasses + 1].bytes >= kCacheLine);
-  [[nodiscard]] static bool shares_lines(unsigned size_class) { return size_class <= kLineClasses; }
-  struct Own {
-    uint32_t level;  ///< blocks that the thread took, less those that it returned: when this many
-                     ///< lie here, the next is another thread's
-    uint32_t below;  ///< other threads' blocks that were put below its own since it last took some
-  };
-  void stop_at_own(unsigned size_class);
-  /// The most blocks of other threads that are put below: a thread that goes on freeing blocks that
-  /// it never allocates is a consumer.
-  static constexpr uint32_t kMostBelow = 16;
   [[nodiscard]] bool put_below(unsigned size_class, void* block);
-  void note_taken(unsigned size_class, unsigned count) {
-    if (LOAM_LIKELY(!shares_lines(size_class))) return;
-    own_[size_class].level += count;
-    own_[size_class].below = 0;
-    disarm(size_class);
-  }
-  void note_given(unsigned size_class, unsigned count) {
-    if (LOAM_LIKELY(!shares_lines(size_class))) return;
-    uint32_t& level = own_[size_class].level;
-    level -= count < level ? count : level;
-  }
   void* refill_and_pop(unsigned size_class);
   void make_room_and_push(unsigned size_class, void* block);
   void count_slow_operation();
-  void note(unsigned size_class, Use use) {
-    if (tuning_[size_class].use < use) tuning_[size_class].use = use;
-  }
   bool grow(unsigned size_class, Way way);
   LOAM_NOINLINE bool grow_to_next(unsigned size_class, bool turned);
-  [[nodiscard]] bool holds_unearned(size_t more) const;
-  void shrink(unsigned size_class);
-  void give_room_back(size_t bytes);
-  void give_due_back(size_t bytes);
-  /// Whether this thread's limit has room for `bytes` more, whatever other threads hold.
-  [[nodiscard]] bool has_room(size_t bytes) const;
-  /// The most that this thread's magazines may hold, whatever other threads hold. A recent value.
-  [[nodiscard]] size_t most_bytes() const;
   [[nodiscard]] bool make_way(unsigned size_class, size_t bytes);
   [[nodiscard]] bool take_room_of_idle(size_t bytes);
   [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);
+  void shrink(unsigned size_class);
+  void give_room_back(size_t bytes) { process_room.give(budget_.give(bytes)); }
   void retire_magazine(unsigned size_class);
-  void free_array(unsigned size_class);
-  void forget_recent(void** begin, void** end);
   [[nodiscard]] bool check_free(unsigned size_class, void* block);
   static void give_home(unsigned size_class, void* const* pointers, unsigned count,
                         SmallHeap::Wait wait);
-  void begin_next_look();
   [[nodiscard]] bool look(unsigned size_class, void* block);
   void check_one_mixed();
   LOAM_COLD void send_home(unsigned size_class, void** place);
-  [[nodiscard]] unsigned check_share(unsigned size_class, void** blocks, unsigned count) const;
-  /// Passes the blocks at the magazine's bottom to give(blocks, count), at most `at_once` in each
-  /// call.
   template <class Give>
   void take_out(unsigned size_class, unsigned count, unsigned at_once, Give give);
   void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
+  void evict_all(unsigned size_class, SmallHeap::Wait wait = SmallHeap::Wait::kNo);
   void overflow(unsigned size_class, bool only_gives);
   void overflow_mixed(unsigned count);
   void note_fall(size_t bytes) {
-    fallen_ += bytes;
-    if (LOAM_UNLIKELY(fallen_ >= fall_step_)) look_at_fall();
-  }
-  void note_taken_bytes(size_t bytes) {
-    fallen_ -= bytes < fallen_ ? bytes : fallen_;
-    if (LOAM_UNLIKELY(is_short_ != 0) && --is_short_ == 0) comes_back_ = true;
+    if (LOAM_UNLIKELY(fall_.note_given(bytes))) look_at_fall();
   }
   LOAM_COLD void look_at_fall();
   LOAM_NOINLINE void shorten_magazines(size_t bytes);
   [[nodiscard]] uint8_t wanted_again(unsigned size_class) const;
   [[nodiscard]] unsigned end_of_span(unsigned size_class, unsigned count) const;
   void collect();
-  void notice_refusals();
   LOAM_COLD void notice_probes();
-  /// Whether one of `blocks` blocks of the class is to get guards.
-  [[nodiscard]] LOAM_COLD bool draws_guard(unsigned size_class, unsigned blocks);
-  /// The next request that finds the magazine's head at `at` gets guards.
-  LOAM_COLD void aim_guard(unsigned size_class, void** at);
-  /// Makes the aimed request a slow one, if the class is the aim's.
-  LOAM_COLD void keep_aim(unsigned size_class);
-  [[nodiscard]] uint64_t draw(uint64_t mean);
-  [[nodiscard]] uint32_t random_below(uint32_t limit);
   /// Serves the page heap when it is time; true while magazines should stay armed.
   bool attend();
   /// The same for a thread that frees runs, every kRunsPerLook of them.
   LOAM_COLD void attend_kept();
   LOAM_COLD void attend_parked();
 
-  void** recent_[kRecent] = {};  // never null in a live cache
+  RecentFrees recent_;
   Tuning tuning_[kMagazineCount] = {};
-  Own own_[kLineClasses + 1] = {};
-  static constexpr uint32_t kFreesPerLook = 256;
-  // The distance between looks varies by half of this, up and down. With less, a program that
-  // frees in rounds shows the same block to many looks (decision 69).
-  static constexpr uint32_t kLookJitter = kFreesPerLook / 4;
-  uint32_t until_look_ = kFreesPerLook;  ///< frees until the next slow call
-  uint32_t chance_ = 0;  ///< a pseudo-random sequence: it decides when looks come, and which blocks
-                         ///< they check
-  uint32_t slow_operations_ = 0;
-  MissRate misses_;
-  uint64_t collected_at_ = 0;  ///< pushed() at the last collection
-  uint8_t next_idle_ = 0;      ///< the class at which the last search for an idle one ended
-  uint8_t guard_class_ = 0;    ///< of guard_at_
+  OwnLines own_;
+  PointerChecks checks_;
+  CacheBudget budget_;
+  ThreadFall fall_;
+  struct Ticks {
+    uint64_t last_ms = 0;
+    uint32_t slow_calls = 0;  ///< since then
+  };
+  Ticks ticks_;
   uint8_t probe_era_ = 0;  ///< the lowest bits of memory_probes.era() when this thread last looked
-  uint8_t modest_ =
-      0;  ///< collections for which it stays at kThreadBytes: another thread was refused room
-  uint32_t seen_refusals_ = 0;
-  uint64_t last_tick_ms_ = 0;
-  /// Refills that end a fall's short magazines. Chosen: more than a program makes while it frees
-  /// what it is done with.
-  static constexpr uint32_t kRefillsToGrow = 16;
-  uint32_t is_short_ = 0;    ///< refills left for which magazines stay short, as blocks only leave
-  bool comes_back_ = false;  ///< the thread took again after it had returned its blocks
-  size_t fallen_ = 0;       ///< bytes given to bins since the last look at a fall, less those taken
-  size_t used_before_ = 0;  ///< bytes of the heap's slots at the last look
-  size_t fall_step_ = kFallStep;  ///< the next look
-  size_t granted_bytes_ = 0;      ///< capacity beyond the initial one, in bytes of blocks
-  size_t due_bytes_ = 0;          ///< initial capacity of large blocks
   uint64_t refills_ = 0;
   uint64_t flushes_ = 0;
-  uint64_t until_sample_ = 0;                    ///< calls; 0 = not drawn yet
-  uint32_t usual_bytes_ = 0;                     ///< of blocks, about, shifted; 0 = not known yet
-  void** guard_at_ = nullptr;                    ///< the request at this head gets guards
-  static constexpr unsigned kRandomHalves = 32;  // a block of the stream
-  uint16_t random_halves_[kRandomHalves] = {};   // the first random_left_ of them were not used yet
-  uint32_t random_left_ = 0;
-  uint64_t random_ = 0;
+  Draws draws_;
   RunCache runs_;
-  uint64_t pushed_ = 0;  ///< frees up to the last look, plus the countdown's start, less
-                         ///< kFreesPerLook: pushed() adds the rest
-
- public:
-  // The state of higher layers for the thread is here because static thread-local memory is scarce
-  // (dlopen).
-  void* heaps = nullptr;       ///< the thread's caches of private heaps; null until it has one, and
-                               ///< always in a static cache
-  uint8_t home = 0;            ///< the home whose bins and mixed spans serve it first
-                               ///< (small/small_heap.h)
-  int last_refusal = 0;        ///< the C interface's loam_last_status()
-  uint32_t thread_number = 0;  ///< os::thread_number(), once the hardened heap asked for it
- private:
-  uint32_t slow_in_this_tick_ = 0;
-
- public:
-  /// Its thread's `fast_cache`; null where other threads cannot write it.
-  ThreadCache** fast_pointer = nullptr;
-
- private:
   // At the end, so that a thread's start does not touch it: zero until a call is sampled.
   CallCounts calls_;
 

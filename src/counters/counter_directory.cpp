@@ -61,7 +61,7 @@ struct Constants {
   uint64_t block_bytes = kSlabBytes;
   uint64_t map_bytes_per_block = kMapBytesPerSlab;
   uint64_t span_record_bytes = sizeof(Span);
-  uint64_t magazine_limit = ThreadCache::kMaxCapacity;
+  uint64_t magazine_limit = magazine_policy::kMaxCapacity;
   uint64_t frees_per_look = 0;
   uint64_t granule_bytes = kGranuleBytes;
   uint64_t private_slot_bytes = sizeof(CacheSlot);
@@ -119,7 +119,7 @@ struct CounterFields {
 
   static constexpr Constants make_constants() {
     Constants c;
-    c.frees_per_look = ThreadCache::kFreesPerLook;
+    c.frees_per_look = PointerChecks::kFreesPerLook;
     return c;
   }
   static const Constants constants;
@@ -224,8 +224,8 @@ struct CounterFields {
                .next;
     next = Writer{next, kCaches} LOAM_FIELD("refills", ThreadCache, refills_)
                LOAM_FIELD("flushes", ThreadCache, flushes_)
-                   LOAM_FIELD("pushed", ThreadCache, pushed_)
-                       LOAM_FIELD("until_look", ThreadCache, until_look_)
+                   LOAM_FIELD("pushed", ThreadCache, checks_.counted_)
+                       LOAM_FIELD("until_look", ThreadCache, checks_.until_look_)
                            .calls(__builtin_offsetof(ThreadCache, calls_))
                            .runs(__builtin_offsetof(ThreadCache, runs_) +
                                  __builtin_offsetof(RunCache, counts_))(

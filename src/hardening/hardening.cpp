@@ -219,7 +219,7 @@ void* Hardening::allocate_sampled(unsigned size_class, size_t bytes, size_t alig
   const size_t aligned = alignment < 16 ? 16 : alignment;
   // Every other block ends where its page ends: there an overflow faults. In the rest a write
   // before the block faults.
-  const bool right = current_cache->coin();
+  const bool right = current_cache->draws().coin();
   void* const block = walled_blocks.allocate(bytes, 0, aligned, os::granularity(), right);
   if (block != nullptr) walled_blocks.note_callers(block, caller);
   return block;
@@ -353,7 +353,7 @@ void Hardening::free_large(void* block, const void* caller, size_t said) {
 void Hardening::free_unknown(void* block, unsigned size_class, Shadow::State state) {
   if (size_class != 0) {
     // The block is from before hardening began, or it is no block.
-    if (!ThreadCache::is_block_in_use(size_class, block, state == Shadow::kFreed)) return;
+    if (!is_block_in_use(size_class, block, state == Shadow::kFreed)) return;
     return plain_.free_small(size_class, block);
   }
   // The state is stale if a private heap has the address.
@@ -535,7 +535,7 @@ void Hardening::reset_after_fork() {
   current_cache->thread_number = 0;
   if (!has(kRandom)) return;
   random_source.reset_after_fork();
-  current_cache->forget_random();
+  current_cache->draws().forget_random();
 }
 
 bool report_fault(const void* address) {

@@ -109,7 +109,7 @@ TEST_F(ThreadCacheTest, ABatchThatIsTakenAndGivenInTurnFitsItsMagazine) {
     in_thread([bytes] {
       const unsigned c = class_for(bytes);
       const size_t blocks =
-          std::min(ThreadCache::kMaxCapacity, unsigned(class_bytes(bytes) / bytes)) / 2;
+          std::min(magazine_policy::kMaxCapacity, unsigned(class_bytes(bytes) / bytes)) / 2;
       std::vector<void*> batch(blocks);
       const auto round = [&] {
         for (void*& block : batch) block = allocate(c);
@@ -157,7 +157,7 @@ TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsShare) {
           ASSERT_LE(current_cache->held_blocks(c) * bytes,
                     std::max(class_bytes(bytes), kFewSlots * bytes))
               << bytes;
-          ASSERT_LE(current_cache->held_blocks(c), ThreadCache::kMaxCapacity) << bytes;
+          ASSERT_LE(current_cache->held_blocks(c), magazine_policy::kMaxCapacity) << bytes;
         }
       }
     });
@@ -209,7 +209,7 @@ TEST_F(ThreadCacheTest, ManyClassesOfLargeBlocksInUseAreServedByMagazines) {
 }
 
 TEST_F(ThreadCacheTest, ThreadsShareWhatTheyHoldBeyondTheirDue) {
-  // Each thread wants its 2 MiB. Beyond 512 KiB all threads together have 8 MiB (thread_cache.h:
+  // Each thread wants its 2 MiB. Beyond 512 KiB all threads together have 8 MiB (cache_budget.h:
   // kProcessBytes).
   constexpr unsigned kThreads = 16;
   page_heap.keep_falls();  // or a look at a fall shortens the magazines of some
@@ -229,8 +229,8 @@ TEST_F(ThreadCacheTest, ThreadsShareWhatTheyHoldBeyondTheirDue) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_LE(held.load(), kThreads * (size_t{512} << 10) + ThreadCache::kProcessBytes);
-  EXPECT_GT(held.load(), ThreadCache::kProcessBytes);
+  EXPECT_LE(held.load(), kThreads * (size_t{512} << 10) + CacheBudget::kProcessBytes);
+  EXPECT_GT(held.load(), CacheBudget::kProcessBytes);
   page_heap.keep_falls(false);
 }
 
@@ -361,7 +361,7 @@ TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
     for (int round = 0; round < 40; ++round) {
       static_cast<void>(slow_in_turn(kTooMany, 1, kTooMuch));
       ASSERT_GT(current_cache->held_bytes(), 2 * kThreadBytes) << round;
-      ASSERT_LE(current_cache->held_bytes(), ThreadCache::kProcessBytes + (size_t{512} << 10));
+      ASSERT_LE(current_cache->held_bytes(), CacheBudget::kProcessBytes + (size_t{512} << 10));
     }
     // The next collections find the heap small again, whether its classes rest or not.
     heap.shrink();

@@ -13,7 +13,7 @@ namespace {
 
 using namespace test;  // contents of the fixture
 
-constexpr size_t kUnearnedBytes = ThreadCache::kUnearnedBytes;
+constexpr size_t kUnearnedBytes = CacheBudget::kUnearnedBytes;
 
 TEST(MissRate, IsLowWhereManyFreesPassBetweenSlowOperations) {
   MissRate rate;

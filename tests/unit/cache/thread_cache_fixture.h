@@ -25,7 +25,7 @@ inline constexpr size_t class_bytes(size_t block_bytes) {
   return block_bytes < magazine_policy::kSmallBlock ? magazine_policy::kSmallClassBytes
                                                     : kClassBytes;
 }
-inline constexpr size_t kThreadBytes = ThreadCache::kThreadBytes;
+inline constexpr size_t kThreadBytes = CacheBudget::kThreadBytes;
 
 inline void* allocate(unsigned c) {
   void* block = current_cache->pop(c);

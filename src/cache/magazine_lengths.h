@@ -1,0 +1,94 @@
+// The lengths of magazines by their class, and those of the arrays that hold them, in a thread's
+// cache of the default heap (magazines.h). magazine_policy.h has the rules, by the size of a block.
+#pragma once
+
+#include "cache/magazine_policy.h"
+#include "small/split_classes.h"
+
+namespace loam {
+
+/// Blocks of mixed spans have any size up to 8 KiB; each is counted as this many bytes.
+inline constexpr size_t kMixedBytes = 512;
+/// A magazine of blocks from this size on, of at most 64 slots, has one array for the thread's
+/// life, so its growth costs nothing.
+inline constexpr size_t kFixedBytes = magazine_policy::kSmallBlock;
+static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
+/// The slots of every other array at the start. Moving a magazine costs a look at all recent frees,
+/// some 700 instructions, and a thread that lives for some hundred calls would pay that for every
+/// class that it uses. Chosen: two doublings. An array that is never filled then takes four cache
+/// lines instead of one.
+inline constexpr unsigned kFirstArray = 32;
+/// An array that is too short becomes this many times as long, while its magazine doubles. So every
+/// other growth stays in place, and an array becomes longer as often as Tuning counts.
+inline constexpr unsigned kArrayGrowth = 4;
+
+/// What a class did since the last collection. The collection armed its magazine, so the first
+/// call after it is a slow one.
+enum class Use : uint8_t { kNone, kHit, kMissed };
+
+/// The length of a class's magazine, and what it follows from.
+struct [[gnu::packed]] Tuning {
+  using Way = magazine_policy::Way;
+  uint16_t capacity : 12;  ///< slots of the array that the magazine may use; 0 = the class has no
+                           ///< magazine
+  Use use : 2;
+  Way last_way : 2;
+  uint8_t array_growths : 2;  ///< how often the array was made longer
+  uint8_t idle : 6;           ///< collections since the class lost its magazine
+
+  static constexpr unsigned kMostGrowths = 3;
+  static constexpr unsigned kMostIdle = (1u << 6) - 1;
+  void set_capacity(unsigned slots) { capacity = slots & 0xfffu; }
+  void note(Use now) {
+    if (use < now) use = now;
+  }
+};
+static_assert(magazine_policy::kMaxCapacity <= 0xfff, "a capacity's bits");
+static_assert(kFirstArray << 2 * Tuning::kMostGrowths >= magazine_policy::kMaxCapacity &&
+                  kArrayGrowth == 4,
+              "longest array's growths");
+
+[[nodiscard]] LOAM_INLINE size_t block_bytes(unsigned size_class) {
+  return LOAM_UNLIKELY(size_class == kMixedClass) ? kMixedBytes : class_info(size_class).bytes;
+}
+
+[[nodiscard]] inline unsigned initial_capacity(unsigned size_class) {
+  return magazine_policy::initial_capacity(block_bytes(size_class));
+}
+
+// A table by class, because a division costs as much as the rest of a miss whose magazine has its
+// longest length.
+struct MaxCapacities {
+  uint16_t slots[kMixedClass + 1];
+};
+constexpr MaxCapacities make_max_capacities() {
+  MaxCapacities table{};
+  for (unsigned c = 1; c <= kMixedClass; ++c) {
+    const size_t bytes = c == kMixedClass ? kMixedBytes : kSizeClasses[c].bytes;
+    table.slots[c] = static_cast<uint16_t>(magazine_policy::max_capacity(bytes));
+  }
+  return table;
+}
+inline constexpr MaxCapacities kMaxCapacities = make_max_capacities();
+
+[[nodiscard]] inline unsigned max_capacity(unsigned size_class) {
+  return LOAM_LIKELY(size_class <= kMixedClass)
+             ? kMaxCapacities.slots[size_class]
+             : magazine_policy::max_capacity(block_bytes(size_class));
+}
+
+/// Whether the class's array has its full length from the start, and stays where it is until its
+/// thread ends. The array for blocks of mixed spans does, because other threads read its pointers
+/// to find the blocks' sizes.
+[[nodiscard]] inline bool has_fixed_array(unsigned size_class) {
+  return size_class == kMixedClass || block_bytes(size_class) >= kFixedBytes;
+}
+
+/// The slots of an array that was made longer `growths` times; at most what its magazine may use.
+[[nodiscard]] unsigned array_slots(unsigned size_class, unsigned growths);
+
+[[nodiscard]] inline size_t array_bytes(unsigned size_class, unsigned growths) {
+  return array_slots(size_class, growths) * sizeof(void*);
+}
+
+}  // namespace loam

@@ -1,0 +1,93 @@
+// When a thread looks whether the heap's use falls, and what it then gives back (decision 125).
+// Pure arithmetic over numbers.
+//
+//   fallen = bytes given to bins since the last look, less those taken
+//   a look:  when fallen reaches a step, a share of what is in use
+//   bound  = the larger of kFallFloor and used / (kFallShare / 2)      what may stay free in spans
+//
+// The thread freed much more than it took. If that left free memory inside of spans, there may be
+// no call afterwards that gives it back, and each cached block keeps its page.
+#pragma once
+
+#include "base/units.h"
+#include "pages/purge_policy.h"
+
+namespace loam {
+
+class ThreadFall {
+ public:
+  /// What all threads free between two looks: this, or what they use divided by kFallShare. Chosen:
+  /// a look is some 2,000 instructions, some a block.
+  static constexpr size_t kFallStep = size_t{512} << 10;
+  static constexpr size_t kFallShare = 32;
+  /// What a fall leaves free inside of spans: the floor of the page heap.
+  static constexpr size_t kFallFloor = PurgePolicy::kFloor.bytes();
+  /// The fewest bytes of a thread between two looks: at its end each block may free a page.
+  static constexpr size_t kLeastFallStep = size_t{64} << 10;
+  /// A heap of fewer bytes gives nothing back for a fall.
+  static constexpr size_t kSmallHeap = size_t{4} << 20;
+  /// Refills that end a fall's short magazines. Chosen: more than a program makes while it frees
+  /// what it is done with.
+  static constexpr uint32_t kRefillsToGrow = 16;
+
+  struct Nothing {};
+  /// All zero, for the caches that hold nothing.
+  constexpr explicit ThreadFall(Nothing) : step_(0) {}
+  constexpr ThreadFall() = default;
+
+  /// Whether a look is due.
+  [[nodiscard]] LOAM_INLINE bool note_given(size_t bytes) {
+    fallen_ += bytes;
+    return fallen_ >= step_;
+  }
+  LOAM_INLINE void note_taken(size_t bytes) {
+    fallen_ -= bytes < fallen_ ? bytes : fallen_;
+    if (LOAM_UNLIKELY(refills_left_ != 0) && --refills_left_ == 0) comes_back_ = true;
+  }
+  /// Whether magazines stay short, as blocks only leave.
+  [[nodiscard]] bool is_short() const { return refills_left_ != 0; }
+  void shorten() { refills_left_ = kRefillsToGrow; }
+  /// Begins a new count of what is given.
+  void begin() {
+    fallen_ = 0;
+    step_ = kFallStep;
+  }
+
+  struct Look {
+    size_t used;      ///< bytes of slots in use
+    size_t free;      ///< bytes of free pages inside of spans
+    size_t returned;  ///< bytes that came back after an earlier fall: they may do so again
+    size_t cached;    ///< bytes in all magazines
+    size_t threads;
+  };
+  struct Decision {
+    bool is_held;   ///< what is free is no more than what came back
+    bool shortens;  ///< magazines return their blocks, and keep pages of `keep` bytes at most
+    size_t keep;
+    bool purges;  ///< free pages inside of spans go back
+  };
+  [[nodiscard]] Decision decide(const Look& look) {
+    const size_t share = look.used / kFallShare;
+    const size_t most = 2 * share < kFallFloor ? kFallFloor : 2 * share;
+    step_ = (share < kFallStep ? kFallStep : share) / look.threads;
+    if (step_ < kLeastFallStep) step_ = kLeastFallStep;
+    // Others may take what this thread frees: then use does not fall.
+    const bool falls = look.used + step_ / 2 < used_before_;
+    used_before_ = look.used;
+    const size_t at_stake = look.free + (falls ? look.cached : 0);
+    const bool is_held = at_stake <= look.returned;
+    // What others took again says nothing of this thread, until it took again itself.
+    if (at_stake <= most || (is_held && comes_back_)) return {is_held, false, 0, false};
+    if (share < kFallStep) step_ = kLeastFallStep;
+    return {is_held, true, most / look.threads, look.free > most && !is_held};
+  }
+
+ private:
+  size_t fallen_ = 0;
+  size_t used_before_ = 0;  ///< at the last look
+  size_t step_ = kFallStep;
+  uint32_t refills_left_ = 0;
+  bool comes_back_ = false;  ///< the thread took again after it had returned its blocks
+};
+
+}  // namespace loam

@@ -1,0 +1,28 @@
+// What belongs to a thread and not to its cache: state of higher layers. It is here because static
+// thread-local memory is scarce (dlopen).
+#pragma once
+
+#include <cstdint>
+
+namespace loam {
+
+class ThreadCache;
+
+struct ThreadState {
+  void* heaps = nullptr;       ///< the thread's caches of private heaps; null until it has one, and
+                               ///< always in a static cache
+  uint8_t home = 0;            ///< the home whose bins and mixed spans serve it first
+                               ///< (small/small_heap.h)
+  int last_refusal = 0;        ///< the C interface's loam_last_status()
+  uint32_t thread_number = 0;  ///< os::thread_number(), once the hardened heap asked for it
+  /// Its thread's `fast_cache`; null where other threads cannot write it.
+  ThreadCache** fast_pointer = nullptr;
+
+  void end() {
+    heaps = nullptr;
+    last_refusal = 0;
+    thread_number = 0;
+  }
+};
+
+}  // namespace loam
