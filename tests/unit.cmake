@@ -64,9 +64,10 @@ target_precompile_headers(unit_headers PRIVATE <gtest/gtest.h>)
 target_compile_options(unit_headers PRIVATE ${unit_flags})
 target_link_libraries(unit_headers PRIVATE loam_warnings loam_core_checked GTest::gtest)
 
-# It compares a document with the source. The name is a whole path, because other folders include
+# They compare a document with the source. The names are whole paths, because other folders include
 # this list.
-set_source_files_properties("${CMAKE_CURRENT_LIST_DIR}/unit/small/sources_test.cpp" PROPERTIES
+set_source_files_properties("${CMAKE_CURRENT_LIST_DIR}/unit/small/sources_test.cpp"
+  "${CMAKE_CURRENT_LIST_DIR}/unit/heap/observed_test.cpp" PROPERTIES
   COMPILE_DEFINITIONS "LOAM_ROOT=\"${PROJECT_SOURCE_DIR}\"")
 
 foreach(test IN LISTS unit_tests)

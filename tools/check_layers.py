@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 # Bottom to top: a layer may include itself and the layers before it.
-LAYERS = ["base", "os", "map", "pages", "small", "cache", "hardening", "private", "counters",
+LAYERS = ["base", "os", "map", "pages", "small", "observers", "cache", "hardening", "private", "counters",
           "heap", "api"]
 # From this layer on the public headers are known.
 FIRST_PUBLIC_LAYER = "private"

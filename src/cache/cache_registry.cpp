@@ -102,9 +102,9 @@ void CacheRegistry::retire(ThreadCache* cache) {
   ended_pushed_ += cache->pushed();
   cache->refills_ = cache->flushes_ = 0;
   cache->checks_.reset();
-  if (LOAM_UNLIKELY(calls_are_counted())) {
-    add_counts(ended_calls_, cache->calls_);
-    cache->calls_ = CallCounts{};
+  if (LOAM_UNLIKELY((detours() & kSampled) != 0)) {
+    add_counts(ended_calls_, cache->observed_.calls);
+    cache->observed_.calls = CallCounts{};
   }
   add_counts(ended_runs_, cache->runs_.counts());
   cache->runs_.reset_counts();
@@ -174,7 +174,7 @@ void CacheRegistry::sum_calls(CallCounts* out) {
   Lock lock(mutex_);
   *out = ended_calls_;
   for (ThreadCache* cache : live_) {
-    add_counts(*out, cache->calls_);
+    add_counts(*out, cache->observed_.calls);
   }
 }
 

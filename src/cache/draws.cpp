@@ -1,8 +1,6 @@
 #include "cache/draws.h"
 
 #include "cache/pointer_checks.h"
-#include "os/os.h"
-#include "os/random.h"
 
 namespace loam {
 
@@ -35,7 +33,7 @@ bool Draws::draws_guard(unsigned size_class, unsigned blocks) {
   const uint64_t usual = usual_bytes_ == 0 ? bytes : usual_bytes_;
   const uint64_t counted = blocks < followed ? blocks : followed;
   usual_bytes_ = static_cast<uint32_t>((usual * (followed - counted) + bytes * counted) / followed);
-  return (random_bits() >> 11) % (kLooksPerGuard * kFreesPerLook * usual) < bytes * blocks;
+  return (random_.bits() >> 11) % (kLooksPerGuard * kFreesPerLook * usual) < bytes * blocks;
 }
 
 void Draws::keep_aim(unsigned size_class, Magazine m) {
@@ -46,28 +44,6 @@ void Draws::keep_aim(unsigned size_class, Magazine m) {
   } else if (m.low != m.head) {
     m.low = guard_at_;
   }
-}
-
-uint64_t Draws::random_bits() {
-  // xorshift64 (Marsaglia 2003)
-  if (random_ == 0) random_ = os::now_ns() ^ reinterpret_cast<uintptr_t>(this) ^ 1;
-  random_ ^= random_ << 13;
-  random_ ^= random_ >> 7;
-  random_ ^= random_ << 17;
-  return random_;
-}
-
-// Uniform in [1, 2 * mean - 1], so that no rhythm of the program escapes the samples.
-uint64_t Draws::draw(uint64_t mean) { return 1 + (random_bits() >> 11) % (2 * mean - 1); }
-
-bool Draws::sample_is_due(uint64_t mean) {
-  if (LOAM_LIKELY(until_sample_ > 1)) {
-    --until_sample_;
-    return false;
-  }
-  const bool due = until_sample_ == 1;
-  until_sample_ = draw(mean);
-  return due;
 }
 
 uint32_t Draws::random_below(uint32_t limit) {

@@ -1,8 +1,9 @@
-// The random decisions of a thread: which calls are sampled, which block gets guards (decision 73),
-// which slot of a magazine is handed out.
+// The random decisions of a thread's cache: which block gets guards (decision 73), which slot of a
+// magazine is handed out.
 #pragma once
 
 #include "cache/magazines.h"
+#include "os/random.h"
 
 namespace loam {
 
@@ -10,11 +11,7 @@ class Draws {
  public:
   constexpr Draws() = default;
 
-  [[nodiscard]] uint64_t random_bits();
-  [[nodiscard]] bool coin() { return (draw(uint64_t{1} << 32) & 1) != 0; }
-  /// Counts calls down to the next sample; true when this call is one. On average one in `mean`
-  /// calls is.
-  [[nodiscard]] bool sample_is_due(uint64_t mean);
+  [[nodiscard]] bool coin() { return (random_.around(uint64_t{1} << 32) & 1) != 0; }
   /// From the source of good random numbers. pre: random_source was started, and limit is at most
   /// the length of the longest magazine
   [[nodiscard]] uint32_t random_below(uint32_t limit);
@@ -27,6 +24,10 @@ class Draws {
   LOAM_COLD void aim_guard(unsigned size_class, void** at) {
     guard_class_ = static_cast<uint8_t>(size_class);
     guard_at_ = at;
+  }
+  /// The same for one place between the two.
+  LOAM_COLD void aim_guard_between(unsigned size_class, void** first, void** end) {
+    aim_guard(size_class, first + random_.bits() % static_cast<size_t>(end - first));
   }
   [[nodiscard]] bool aims() const { return guard_at_ != nullptr; }
   /// Makes the aimed request a slow one, if the class is the aim's.
@@ -41,11 +42,8 @@ class Draws {
   }
 
  private:
-  [[nodiscard]] uint64_t draw(uint64_t mean);
-
   static constexpr unsigned kRandomHalves = 32;  // a block of the stream
-  uint64_t random_ = 0;
-  uint64_t until_sample_ = 0;  ///< calls; 0 = not drawn yet
+  QuickRandom random_ = {};
   void** guard_at_ = nullptr;  ///< the request at this head gets guards
   uint32_t usual_bytes_ = 0;   ///< of blocks, about, shifted; 0 = not known yet
   uint32_t random_left_ = 0;

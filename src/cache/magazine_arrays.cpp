@@ -1,5 +1,6 @@
 #include "cache/magazine_arrays.h"
 
+#include "base/check.h"
 #include "map/metadata.h"
 
 namespace loam {

@@ -13,11 +13,6 @@ inline constexpr size_t kMixedBytes = 512;
 /// life, so its growth costs nothing.
 inline constexpr size_t kFixedBytes = magazine_policy::kSmallBlock;
 static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
-/// The slots of every other array at the start. Moving a magazine costs a look at all recent frees,
-/// some 700 instructions, and a thread that lives for some hundred calls would pay that for every
-/// class that it uses. Chosen: two doublings. An array that is never filled then takes four cache
-/// lines instead of one.
-inline constexpr unsigned kFirstArray = 32;
 /// An array that is too short becomes this many times as long, while its magazine doubles. So every
 /// other growth stays in place, and an array becomes longer as often as Tuning counts.
 inline constexpr unsigned kArrayGrowth = 4;
@@ -44,9 +39,13 @@ struct [[gnu::packed]] Tuning {
   }
 };
 static_assert(magazine_policy::kMaxCapacity <= 0xfff, "a capacity's bits");
-static_assert(kFirstArray << 2 * Tuning::kMostGrowths >= magazine_policy::kMaxCapacity &&
-                  kArrayGrowth == 4,
-              "longest array's growths");
+static_assert(kArrayGrowth == 4, "two doublings");
+/// The slots of every other array at the start, so that as many growths reach the longest. Moving a
+/// magazine costs a look at all recent frees, some 700 instructions, and a thread that lives for
+/// some hundred calls would pay that for every class that it uses. An array that is never filled
+/// then takes four cache lines instead of one.
+inline constexpr unsigned kFirstArray =
+    ((magazine_policy::kMaxCapacity - 1) >> 2 * Tuning::kMostGrowths) + 1;
 
 [[nodiscard]] LOAM_INLINE size_t block_bytes(unsigned size_class) {
   return LOAM_UNLIKELY(size_class == kMixedClass) ? kMixedBytes : class_info(size_class).bytes;

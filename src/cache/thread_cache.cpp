@@ -13,12 +13,9 @@ namespace {
 constexpr uint32_t kBusy = 64;
 
 constinit bool full_checks = false;
-constinit bool sampled = false;
-// full_checks, sampled, or a profiler listens. relaxed: a thread that reads an old value arms its
-// magazines later
-constinit std::atomic<bool> always_armed{false};
-LOAM_INLINE bool stays_armed() { return always_armed.load(std::memory_order_relaxed); }
 constinit bool guards_sampled = false;
+// A thread that reads an old value arms its magazines later.
+LOAM_INLINE bool stays_armed() { return every_call_is_slow(); }
 
 // A recent value of the heap's size.
 size_t heap_bytes() { return page_heap.hints().used_bytes(); }
@@ -39,27 +36,18 @@ void ThreadCache::give_home(unsigned size_class, void* const* pointers, unsigned
 
 constinit decltype(ThreadCache::process_room) ThreadCache::process_room;
 
-void keep_magazines_armed() {
-  sampled = true;
-  keep_magazines_armed_meanwhile(false);
-}
-void keep_magazines_armed_meanwhile(bool on) {
-  always_armed.store(on || sampled || full_checks);  // seq_cst: detours.h
-}
-bool calls_are_counted() { return sampled; }
-
 void sample_guards() { guards_sampled = true; }
 
 bool all_frees_are_checked() { return full_checks; }
 
 void set_full_free_checks(bool on) {
   full_checks = on;
-  keep_magazines_armed_meanwhile(false);
+  make_every_call_slow(SlowFor::kChecks, on);
   if (on) default_small_heap.keep_spans_pure();
 }
 
 ThreadCache::ThreadCache(Live) {
-  asm("" : : "r"(this) : "memory");  // so that no earlier zeroing of calls_ is a dead store
+  asm("" : : "r"(this) : "memory");  // so that no earlier zeroing of observed_ is a dead store
   recent_.forget_all();
 }
 
@@ -243,7 +231,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   fall_.note_taken(got * block_bytes(size_class));
   count_slow_operation();
   if (LOAM_UNLIKELY(guards_sampled) && got > 1 && draws_.draws_guard(size_class, got)) {
-    draws_.aim_guard(size_class, m.base + 1 + draws_.random_bits() % (got - 1));
+    draws_.aim_guard_between(size_class, m.base + 1, m.base + got);
     draws_.keep_aim(size_class, m);
   }
   return block;
@@ -571,7 +559,7 @@ void ThreadCache::attend_parked() {
 void ThreadCache::notice_probes() {
   const uint32_t era = memory_probes.era();
   if (state() != State::kLive) return;  // all threads share the static caches
-  probe_era_ = static_cast<uint8_t>(era);
+  observed_.probe_era = static_cast<uint8_t>(era);
   // Otherwise the next slow call of each class disarms its magazine.
   if ((era & 1) != 0) arm_all();
 }

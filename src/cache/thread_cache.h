@@ -21,16 +21,17 @@
 #include "base/list.h"
 #include "base/shared_room.h"
 #include "cache/cache_budget.h"
-#include "cache/call_counts.h"
 #include "cache/draws.h"
 #include "cache/magazines.h"
-#include "cache/memory_probes.h"
 #include "cache/own_lines.h"
 #include "cache/pointer_checks.h"
 #include "cache/recent_frees.h"
 #include "cache/run_cache.h"
 #include "cache/thread_fall.h"
 #include "cache/thread_state.h"
+#include "observers/detours.h"
+#include "observers/memory_probes.h"
+#include "observers/observed_thread.h"
 #include "os/thread_pointer.h"
 #include "small/small_heap.h"
 
@@ -51,10 +52,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
   /// For the two static caches, which have no slots: all zero, so that they take no space in the
   /// file.
   constexpr ThreadCache()
-      : checks_(PointerChecks::Nothing()),
-        fall_(ThreadFall::Nothing()),
-        calls_{},
-        bytes_to_probe(0) {}
+      : checks_(PointerChecks::Nothing()), fall_(ThreadFall::Nothing()), observed_{} {}
   struct Live {};
   /// pre: in zeroed memory
   explicit ThreadCache(Live);
@@ -182,10 +180,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
   }
   /// Notices a profiler that came or went, and arms all magazines if it came.
   LOAM_INLINE void poll_probes() {
-    if (LOAM_UNLIKELY(memory_probes.has_turned(probe_era_))) notice_probes();
+    if (LOAM_UNLIKELY(memory_probes.has_turned(observed_.probe_era))) notice_probes();
   }
-  /// The counts of sampling; the owner writes, any thread reads.
-  [[nodiscard]] CallCounts& calls() { return calls_; }
+  /// Of the thread; null if it has no cache.
+  [[nodiscard]] ObservedThread* observed() {
+    return state() == State::kLive ? &observed_ : nullptr;
+  }
   [[nodiscard]] bool is_valid() const;
 
   void forget_refusals() { budget_.forget_refusals(process_room.refusals()); }
@@ -262,17 +262,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
     uint32_t slow_calls = 0;  ///< since then
   };
   Ticks ticks_;
-  uint8_t probe_era_ = 0;  ///< the lowest bits of memory_probes.era() when this thread last looked
   uint64_t refills_ = 0;
   uint64_t flushes_ = 0;
   Draws draws_;
   RunCache runs_;
-  // At the end, so that a thread's start does not touch it: zero until a call is sampled.
-  CallCounts calls_;
-
- public:
-  uint64_t bytes_to_probe;  ///< bytes up to the next block that memory_probes samples; 0 = not
-                            ///< drawn yet
+  ObservedThread observed_;  // at the end, so that a thread's start does not touch its counts
 };
 
 static_assert(sizeof(ThreadCache) - sizeof(CallCounts) - 64 <= 2 * kPageBytes,
@@ -289,13 +283,6 @@ inline ThreadCache::State ThreadCache::state() const {
          : this == &ended_cache ? State::kEnded
                                 : State::kLive;
 }
-
-/// Makes every call take the slow path from now on, where it is counted (ThreadCache::calls()).
-/// Call before threads start.
-void keep_magazines_armed();
-/// The same for a while, and while threads run: each thread arms its own magazines when it notices.
-void keep_magazines_armed_meanwhile(bool on);
-[[nodiscard]] bool calls_are_counted();
 
 /// Makes a thread's next allocation take the slow path after some thousand of its frees
 /// (ThreadCache::guard_is_due()). Call before threads start.

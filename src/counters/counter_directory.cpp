@@ -1,10 +1,10 @@
 #include "counters/counter_directory.h"
 
 #include "cache/cache_registry.h"
-#include "cache/detours.h"
-#include "cache/recording_request.h"
-#include "cache/sampler.h"
 #include "map/metadata.h"
+#include "observers/detours.h"
+#include "observers/recording_request.h"
+#include "observers/sampler.h"
 #include "os/charge.h"
 #include "pages/huge_map.h"
 #include "private/heap_registry.h"
@@ -226,7 +226,7 @@ struct CounterFields {
                LOAM_FIELD("flushes", ThreadCache, flushes_)
                    LOAM_FIELD("pushed", ThreadCache, checks_.counted_)
                        LOAM_FIELD("until_look", ThreadCache, checks_.until_look_)
-                           .calls(__builtin_offsetof(ThreadCache, calls_))
+                           .calls(__builtin_offsetof(ThreadCache, observed_.calls))
                            .runs(__builtin_offsetof(ThreadCache, runs_) +
                                  __builtin_offsetof(RunCache, counts_))(
                                "run_pages_held",

@@ -37,7 +37,7 @@ struct CounterHeader {
   uint32_t recording_version;  ///< kRecordingVersion, or 0: the process can not be recorded
   const void* self;
   char library[32];
-  const void* recording;  ///< RecordingRequest (cache/recording_request.h)
+  const void* recording;  ///< RecordingRequest (observers/recording_request.h)
   const void* detours;    ///< the word of which a reader stores one byte, the bit's
   uint32_t detour;        ///< this one, when it has asked
   uint32_t trim_version;  ///< kTrimVersion, or 0: the process can not be asked for a trim

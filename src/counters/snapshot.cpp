@@ -2,8 +2,8 @@
 #include "counters/snapshot.h"
 
 #include "cache/cache_registry.h"
-#include "cache/sampler.h"
 #include "map/metadata.h"
+#include "observers/sampler.h"
 #include "pages/huge_map.h"
 
 namespace loam {

@@ -5,10 +5,10 @@
 
 #include "base/text.h"
 #include "cache/cache_registry.h"
-#include "cache/sampler.h"
 #include "counters/derived.h"
 #include "counters/snapshot.h"
 #include "map/metadata.h"
+#include "observers/sampler.h"
 #include "os/charge.h"
 #include "pages/huge_map.h"
 #include "private/heap_registry.h"

@@ -4,11 +4,11 @@
 
 #include "base/check.h"
 #include "cache/cache_registry.h"
-#include "cache/detours.h"
 #include "cache/large_blocks.h"
 #include "cache/resizing.h"
-#include "cache/sampler.h"
 #include "hardening/canary.h"
+#include "observers/detours.h"
+#include "observers/sampler.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "os/random.h"

@@ -3,19 +3,17 @@
 #include <cstring>
 
 #include "cache/cache_registry.h"
-#include "cache/detours.h"
-#include "cache/memory_probes.h"
 #include "cache/resizing.h"
-#include "cache/sampler.h"
 #include "counters/publisher.h"
 #include "hardening/hardening.h"
 #include "heap/all_locks.h"
 #include "heap/background_purge.h"
 #include "heap/default_heap.h"
+#include "heap/observed.h"
 #include "heap/options.h"
-#include "heap/recording.h"
 #include "heap/report_details.h"
 #include "map/metadata.h"
+#include "observers/sampler.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "os/system_heap.h"
@@ -43,109 +41,36 @@ LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero
   return reinterpret_cast<void*>(span_base(span));
 }
 
-// The heap's own paths without its detours; they count their calls. The hardened heap is built on
-// them.
+}  // namespace
 
-void* plain_allocate_small(unsigned size_class, size_t bytes) {
-  return sampler.on() ? sampler.allocate(size_class, bytes)
-                      : current_cache->allocate_slow(size_class);
-}
-
-void* plain_allocate_own_slot(unsigned size_class) {
+void* plain::allocate_own_slot(unsigned size_class) {
   void* slot = nullptr;
   const unsigned got = default_small_heap.take_slots(
       {.size_class = size_class, .out = &slot, .wanted = 1, .home = current_cache->home});
   return got == 1 ? slot : nullptr;
 }
 
-void* plain_allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
-  const uint64_t began = sampler.on() ? sampler.begin() : 0;
+void* plain::allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
   void* block = allocate_cached_run(bytes, alignment, zero, extra);
-  const bool hit = block != nullptr;
-  if (!hit) block = allocate_large_block(bytes, alignment, 0, zero, extra);
-  if (block != nullptr && sampler.on()) sampler.end_allocation(began, hit);
-  return block;
+  return block != nullptr ? block : allocate_large_block(bytes, alignment, 0, zero, extra);
 }
 
-// Reports the block to a profiler, if one listens. The block is the result of malloc() and its
-// like.
-LOAM_INLINE void* probed(void* block, size_t bytes) {
-  if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.allocated(block, bytes);
-  return block;
-}
-LOAM_INLINE void probe_end_of(const void* block) {
-  if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.freed(block);
-}
-LOAM_INLINE void probe_resize_of(const void* block, size_t bytes) {
-  if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.resized(block, bytes);
-}
-// The result of move(), which may move the block, or fail and leave it. The profiler is told of its
-// end before, because its address may be another block's as soon as it has moved.
-template <class Move>
-LOAM_INLINE void* probed_move(const void* block, size_t old_bytes, size_t bytes, Move move) {
-  const bool is_probed = (detours() & kProbed) != 0;
-  const bool was_followed = LOAM_UNLIKELY(is_probed) && memory_probes.freed(block);
-  void* const moved = move();
-  if (LOAM_UNLIKELY(was_followed) && moved == nullptr) memory_probes.stays(block, old_bytes);
-  return probed(moved, bytes);
+bool plain::is_held(const void* block) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  return walled_blocks.freed_at(address).block == address;
 }
 
-void* allocate_unrecorded(unsigned size_class, size_t bytes, os::Caller caller) {
-  if (LOAM_LIKELY(hardening.on()))
-    return probed(hardening.allocate_small(size_class, bytes), bytes);
-  if ((detours() & kGuarded) != 0) {
-    if (void* block = hardening.allocate_sampled(size_class, bytes, 16, caller))
-      return probed(block, bytes);
-  }
-  // Magazines that are armed for the profiler alone need no look at the page heap in every call.
-  if (LOAM_LIKELY(detours() == kProbed)) {
-    if (void* block = current_cache->pop_armed(size_class)) return probed(block, bytes);
-  }
-  return probed(plain_allocate_small(size_class, bytes), bytes);
-}
-
-// The block that serve() gives; a recorder, if one listens, is told of it. Alignment 0: the call
-// requested none.
-template <class Serve>
-LOAM_INLINE void* recorded(size_t bytes, size_t alignment, Serve serve) {
-  if ((detours() & kRecorded) == 0) return serve();
-  const RecordedCall call;
-  void* const block = serve();
-  if (const Recorder* recorder = call.recorder()) recorder->allocated(block, bytes, alignment);
-  return block;
-}
-
-LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes, os::Caller caller) {
-  return recorded(bytes, 0, [&] { return allocate_unrecorded(size_class, bytes, caller); });
-}
-
-// malloc() jumps here, so that the caller is the program. Its frame is read at once: what is called
-// from here may take the place of this one.
-LOAM_COLD void* allocate_for_caller(unsigned size_class, size_t bytes) {
-  const auto* const frame = static_cast<const void* const*>(__builtin_frame_address(0));
-  void* const block = allocate_by_detour(size_class, bytes, {frame[1], frame[0]});
-  if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
-  return block;
-}
+namespace {
 
 // The path of a request whose magazine is empty.
 LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, size_t bytes) {
-  return LOAM_UNLIKELY(detours() != 0) ? allocate_by_detour(size_class, bytes, {})
+  return LOAM_UNLIKELY(detours() != 0) ? observed::allocate(size_class, bytes, {})
                                        : cache->allocate_slow(size_class);
-}
-
-void* allocate_pages_unrecorded(size_t bytes, size_t alignment, bool* zero) {
-  if (hardening.on()) return probed(hardening.allocate(bytes, alignment, zero), bytes);
-  return probed(plain_allocate_pages(bytes, alignment, 0, zero), bytes);
-}
-
-LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
-  return recorded(bytes, 0, [&] { return allocate_pages_unrecorded(bytes, alignment, zero); });
 }
 
 // A large block of the default heap.
 LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
-  if (LOAM_UNLIKELY(detours() != 0)) return allocate_pages_by_detour(bytes, alignment, zero);
+  if (LOAM_UNLIKELY(detours() != 0)) return observed::allocate_pages(bytes, alignment, zero);
   void* block = allocate_cached_run(bytes, alignment, zero);
   return block != nullptr ? block : allocate_large_block(bytes, alignment, 0, zero);
 }
@@ -153,12 +78,6 @@ LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
 // pre: found.kind == FoundBlock::kPrivate
 PrivateHeap* heap_of(const FoundBlock& found) {
   return static_cast<const HeapRun*>(found.owner)->heap;
-}
-
-// True if `block` was between guards, is freed, and is remembered. pre: block != null
-bool is_held(const void* block) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
-  return walled_blocks.freed_at(address).block == address;
 }
 
 LOAM_INLINE bool may_stay(size_t slot_bytes, size_t bytes) {
@@ -178,14 +97,14 @@ void* move_to_mapping(void* block, const FoundBlock& found, size_t bytes) {
   if (detours() == 0) {
     if (void* moved = huge_map.take_over(found.span, bytes, 0)) return moved;
   }
-  const uint64_t began = sampler.on() ? sampler.begin() : 0;
   bool zero = false;
-  void* moved = huge_map.allocate(bytes, kPageBytes, 0, &zero, 0, true);
+  void* const moved = LOAM_LIKELY(detours() == 0)
+                          ? huge_map.allocate(bytes, kPageBytes, 0, &zero, 0, true)
+                          : observed::allocate_mapping(bytes);
   if (moved == nullptr) return nullptr;
-  if (sampler.on()) sampler.end_allocation(began, false);
   memcpy(moved, block, found.bytes);
   heap::free(block);
-  return probed(moved, bytes);
+  return moved;
 }
 
 // A program that makes a block longer by less than this part of it is likely to do so again, and
@@ -210,13 +129,8 @@ LOAM_NOINLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
   return moved;
 }
 
-LOAM_COLD void stay_by_detour(const void* block, size_t slot_bytes, size_t bytes) {
-  if (sampler.on()) sampler.resize(block, slot_bytes, bytes);
-  probe_resize_of(block, bytes);
-}
-
 LOAM_INLINE void* stay(void* block, size_t slot_bytes, size_t bytes) {
-  if (LOAM_UNLIKELY(detours() != 0)) stay_by_detour(block, slot_bytes, bytes);
+  if (LOAM_UNLIKELY(detours() != 0)) observed::stay(block, slot_bytes, bytes);
   return block;
 }
 
@@ -229,7 +143,7 @@ LOAM_INLINE bool begins_slot_of(unsigned size_class, const void* block) {
          begins_slot(class_info(size_class), offset_in(span, block));
 }
 
-bool resize_in_place(void* block, const FoundBlock& found, size_t bytes) {
+bool resize_found(void* block, const FoundBlock& found, size_t bytes) {
   switch (found.kind) {
     case FoundBlock::kSmall:
       return bytes <= found.bytes;
@@ -251,7 +165,7 @@ bool resize_in_place(void* block, const FoundBlock& found, size_t bytes) {
 LOAM_NOINLINE void* allocate_unkept(size_t bytes) {
   current_cache->poll_probes();
   bool zero = false;
-  void* block = LOAM_UNLIKELY(detours() != 0) ? allocate_pages_by_detour(bytes, kPageBytes, &zero)
+  void* block = LOAM_UNLIKELY(detours() != 0) ? observed::allocate_pages(bytes, kPageBytes, &zero)
                                               : allocate_large_block(bytes, kPageBytes, 0, &zero);
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
   return block;
@@ -271,7 +185,7 @@ void* allocate_slow(size_t bytes) {
   void* block = os::load_pointer(fast_cache)->pop(size_class);
   if (block == nullptr) {
     if (bytes > kFineLimit) default_small_heap.note_request(size_class, bytes);
-    if (LOAM_UNLIKELY(detours() != 0)) return allocate_for_caller(size_class, bytes);
+    if (LOAM_UNLIKELY(detours() != 0)) return observed::allocate_for_caller(size_class, bytes);
     block = current_cache->allocate_slow(size_class);
   }
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
@@ -289,10 +203,7 @@ void* allocate_zeroed(size_t bytes) {
   return block;
 }
 
-namespace {
-
-// pre: alignment > 16
-LOAM_INLINE void* allocate_aligned_unrecorded(size_t alignment, size_t bytes) {
+void* plain::allocate_aligned(size_t alignment, size_t bytes) {
   const unsigned size_class = class_for_aligned(bytes, alignment);
   if (size_class != 0) {
     ThreadCache* cache = current_cache;
@@ -301,29 +212,19 @@ LOAM_INLINE void* allocate_aligned_unrecorded(size_t alignment, size_t bytes) {
     if (LOAM_LIKELY((reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0)) return block;
     // The block was cut from a mixed span, which keeps only an alignment of 16 bytes. A slot of the
     // class's own spans is aligned.
-    void* const aligned = plain_allocate_own_slot(size_class);
+    void* const aligned = plain::allocate_own_slot(size_class);
     heap::free(block);
-    if (sampler.on() && aligned != nullptr) sampler.count_allocation(size_class);
+    if (LOAM_UNLIKELY(detours() != 0) && aligned != nullptr) observed::count_uncached(size_class);
     return aligned;
   }
   bool zero = false;
-  return allocate_pages(bytes, alignment, &zero);
+  return heap::allocate_pages(bytes, alignment, &zero);
 }
-
-LOAM_COLD void* allocate_aligned_by_detour(size_t alignment, size_t bytes) {
-  if (hardening.on()) {
-    bool zero = false;
-    return probed(hardening.allocate(bytes, alignment, &zero), bytes);
-  }
-  return recorded(bytes, alignment, [&] { return allocate_aligned_unrecorded(alignment, bytes); });
-}
-
-}  // namespace
 
 void* allocate_aligned(size_t alignment, size_t bytes) {
   if (alignment <= 16) return allocate(bytes);
-  return LOAM_UNLIKELY(detours() != 0) ? allocate_aligned_by_detour(alignment, bytes)
-                                       : allocate_aligned_unrecorded(alignment, bytes);
+  return LOAM_UNLIKELY(detours() != 0) ? observed::allocate_aligned(alignment, bytes)
+                                       : plain::allocate_aligned(alignment, bytes);
 }
 
 namespace {
@@ -333,8 +234,9 @@ LOAM_COLD size_t system_bytes(const void* block) {
   return page_heap.reserves(reinterpret_cast<uintptr_t>(block)) ? 0 : os::system_block_bytes(block);
 }
 
-// pre: span == span_at(block)
-LOAM_NOINLINE void free_large(Span* span, void* block) {
+}  // namespace
+
+void plain::free_pages(Span* span, void* block) {
   const FoundBlock found = find_block_in(span, block);
   switch (found.kind) {
     case FoundBlock::kPrivate: {
@@ -362,27 +264,7 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
       block);
 }
 
-void plain_free_large(void* block) {
-  const uint64_t began = sampler.on() ? sampler.begin() : 0;
-  const uint64_t kept = current_cache->runs().counts().given;
-  free_large(span_at(reinterpret_cast<uintptr_t>(block)), block);
-  if (sampler.on()) sampler.end_free(began, current_cache->runs().counts().given != kept);
-}
-
-bool is_private(const void* block) { return PrivateHeap::heap_of(block) != nullptr; }
-
-LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
-  probe_end_of(block);
-  if (hardening.on()) return hardening.free(block, caller);
-  if ((detours() & kGuarded) != 0 && span_at(reinterpret_cast<uintptr_t>(block)) == nullptr &&
-      walled_blocks.free(block, caller, os::thread_number())) {
-    return;
-  }
-  if ((detours() & kRecorded) == 0 || is_private(block)) return plain_free_large(block);
-  const RecordedCall call;
-  if (const Recorder* recorder = call.recorder()) recorder->frees(block);
-  plain_free_large(block);
-}
+namespace {
 
 // True if the block is a run of pages that the thread's cache may take, and no detour has to see
 // it. pre: span == span_at(block)
@@ -394,34 +276,17 @@ LOAM_INLINE bool is_plain_run(const Span* span, const void* block) {
   return reinterpret_cast<uintptr_t>(block) % kPageBytes == 0;  // only its first page names a run
 }
 
-LOAM_INLINE void plain_free_by_detour(unsigned size_class, void* block) {
-  sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
-}
+}  // namespace
 
-void free_unprobed(unsigned size_class, void* block) {
-  if ((detours() & kRecorded) == 0) return plain_free_by_detour(size_class, block);
-  // A heap that samples refuses to be recorded, and the detour stays: then it samples on.
-  const RecordedCall call;
-  if (const Recorder* recorder = call.recorder()) recorder->frees(block);
-  plain_free_by_detour(size_class, block);
-}
-
-LOAM_NOINLINE void free_small(unsigned size_class, void* block) {
+void plain::free(unsigned size_class, void* block) {
   os::ErrnoGuard guard;
-  LOAM_UNLIKELY(detours() != 0) ? free_unprobed(size_class, block)
+  LOAM_UNLIKELY(detours() != 0) ? observed::free_cached(size_class, block)
                                 : current_cache->free_slow(size_class, block);
   background_purge.poke(page_heap.hints().wants_ticks());
   publisher.poke();
 }
 
-LOAM_COLD void free_small_by_detour(unsigned size_class, void* block, const void* caller) {
-  probe_end_of(block);
-  if (hardening.on()) return hardening.free_small(size_class, block, caller);
-  if (detours() == kProbed && !all_frees_are_checked() &&
-      current_cache->push_noted_armed(size_class, block))
-    return;
-  free_small(size_class, block);
-}
+namespace {
 
 // Frees a block that is no small block of the default heap, nor a run that the thread's cache took.
 // pre: span == span_at(block)
@@ -433,17 +298,13 @@ LOAM_NOINLINE void free_unkept(Span* span, void* block, const void* caller) {
     if (PrivateHeap::push(heap, span, block) || PrivateHeap::push_special(heap, span, block))
       return;
   }
-  LOAM_UNLIKELY(detours() != 0) ? free_large_by_detour(block, caller) : free_large(span, block);
+  LOAM_UNLIKELY(detours() != 0) ? observed::free_pages(block, caller)
+                                : plain::free_pages(span, block);
   background_purge.poke(true);
   publisher.poke();
 }
 
 }  // namespace
-
-PlainHeap plain_heap() {
-  return {&plain_allocate_small, &plain_allocate_own_slot, &free_small,
-          &plain_allocate_pages, &plain_free_large,        &is_private};
-}
 
 void free_slow(void* block) {
   if (block == nullptr) return;
@@ -455,8 +316,8 @@ void free_slow(void* block) {
     const PageId page = Region::page_of(address);
     const unsigned size_class = class_in(region, page);
     if (LOAM_LIKELY(size_class != 0 && address % 16 == 0)) {
-      return LOAM_UNLIKELY(detours() != 0) ? free_small_by_detour(size_class, block, caller)
-                                           : free_small(size_class, block);
+      return LOAM_UNLIKELY(detours() != 0) ? observed::free(size_class, block, caller)
+                                           : plain::free(size_class, block);
     }
     Span* span = span_in(region, page);
     if (LOAM_UNLIKELY(!is_plain_run(span, block))) return free_unkept(span, block, caller);
@@ -468,38 +329,23 @@ void free_slow(void* block) {
 void free_sized_slow(void* block, size_t bytes) {
   if (!hardening.on() || block == nullptr) return free_slow(block);
   os::ErrnoGuard guard;
-  probe_end_of(block);
-  hardening.free(block, __builtin_return_address(0), bytes);
+  observed::free_sized(block, bytes, __builtin_return_address(0));
 }
 
 namespace {
-
-// A pointer that is no block of the hardened heap takes the common path: then the result is null
-// and *common is true.
-LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* caller, bool* common) {
-  *common = false;
-  if (hardening.owns(block)) {
-    return probed_move(block, hardening.requested(block), bytes,
-                       [&] { return hardening.reallocate(block, bytes, caller); });
-  }
-  const bool twice =
-      (hardening.freed(block) || is_held(block)) && find_block(block).kind != FoundBlock::kPrivate;
-  if (twice) report_misuse("realloc of a freed block", block);
-  *common = !twice;
-  return nullptr;
-}
 
 void* resize_run(void* block, const FoundBlock& found, size_t bytes) {
   if (bytes > found.bytes && bytes > kMovesToMapping) {
     if (void* moved = move_to_mapping(block, found, bytes)) return moved;
   }
-  if (!resize_in_place(block, found, bytes)) return move_to(block, found.bytes, bytes);
-  probe_resize_of(block, bytes);
+  if (!resize_found(block, found, bytes)) return move_to(block, found.bytes, bytes);
+  if (LOAM_UNLIKELY(detours() != 0)) observed::resize_run(block, bytes);
   return block;
 }
 
-// Reallocates a block that is no slot of one class's span, or was freed a moment ago.
-LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
+}  // namespace
+
+void* plain::reallocate_found(void* block, size_t bytes) {
   const FoundBlock found = find_block(block);
   switch (found.kind) {
     case FoundBlock::kSmall:
@@ -512,7 +358,8 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
       return resize_run(block, found, bytes);
     case FoundBlock::kHuge:
       if (bytes > kMovesToMapping) {
-        void* const resized = probed_move(block, found.bytes, bytes, [&] {
+        const Call call{.block = block, .bytes = bytes, .old_bytes = found.bytes};
+        void* const resized = AroundCalls::serve<kMove>(call, [&] {
           return huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, false);
         });
         if (resized != nullptr) return resized;
@@ -537,7 +384,9 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
   return nullptr;
 }
 
-LOAM_INLINE void* reallocate_unrecorded(void* block, size_t bytes) {
+namespace {
+
+LOAM_INLINE void* reallocate_plain(void* block, size_t bytes) {
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(has_own_spans(size_class)) &&
       LOAM_LIKELY(!current_cache->freed_recently(size_class, block))) {
@@ -547,52 +396,27 @@ LOAM_INLINE void* reallocate_unrecorded(void* block, size_t bytes) {
     if (may_stay(slot_bytes, bytes)) return stay(block, slot_bytes, bytes);
     if (LOAM_LIKELY(begins_slot_of(size_class, block))) return move_small(block, slot_bytes, bytes);
   }
-  return reallocate_found(block, bytes);
-}
-
-LOAM_COLD void* reallocate_by_detour(void* block, size_t bytes, const void* caller) {
-  if (hardening.on()) {
-    bool common;
-    void* result = reallocate_hardened(block, bytes, caller, &common);
-    return common ? reallocate_found(block, bytes) : result;
-  }
-  if ((detours() & kRecorded) == 0 || is_private(block)) return reallocate_unrecorded(block, bytes);
-  const RecordedCall call;
-  const Recorder* const recorder = call.recorder();
-  if (recorder != nullptr) recorder->resize_begins(block);
-  void* const result = reallocate_unrecorded(block, bytes);
-  if (recorder != nullptr) recorder->resize_ends(result, bytes);
-  return result;
-}
-
-// pre: not hardening.owns(block), and (detours() & kRecorded) != 0
-LOAM_COLD bool try_resize_recorded(void* block, size_t bytes) {
-  const RecordedCall call;
-  if (!resize_in_place(block, find_block(block), bytes)) return false;
-  // The block stayed in place, so no other thread could get its address meanwhile.
-  if (const Recorder* recorder = call.recorder()) {
-    recorder->resize_begins(block);
-    recorder->resize_ends(block, bytes);
-  }
-  return true;
+  return plain::reallocate_found(block, bytes);
 }
 
 }  // namespace
 
+void* plain::reallocate(void* block, size_t bytes) { return reallocate_plain(block, bytes); }
+
+bool plain::resize_in_place(void* block, size_t bytes) {
+  return resize_found(block, find_block(block), bytes);
+}
+
 void* reallocate(void* block, size_t bytes) {
   if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
   if (LOAM_UNLIKELY(detours() != 0))
-    return reallocate_by_detour(block, bytes, __builtin_return_address(0));
-  return reallocate_unrecorded(block, bytes);
+    return observed::reallocate(block, bytes, __builtin_return_address(0));
+  return reallocate_plain(block, bytes);
 }
 
 bool try_resize(void* block, size_t bytes) {
-  const bool resized = hardening.owns(block) ? hardening.try_resize(block, bytes)
-                       : LOAM_LIKELY((detours() & kRecorded) == 0)
-                           ? resize_in_place(block, find_block(block), bytes)
-                           : try_resize_recorded(block, bytes);
-  if (resized) probe_resize_of(block, bytes);
-  return resized;
+  return LOAM_UNLIKELY(detours() != 0) ? observed::try_resize(block, bytes)
+                                       : resize_found(block, find_block(block), bytes);
 }
 
 namespace {
@@ -629,7 +453,7 @@ size_t usable_size(const void* block) {
 size_t usable_size_or_report(const void* block) {
   const size_t bytes = usable_size(block);
   if (LOAM_LIKELY(bytes != 0) || block == nullptr || hardening.owns(block)) return bytes;
-  const bool freed = hardening.freed(block) || is_held(block);
+  const bool freed = hardening.freed(block) || plain::is_held(block);
   report_misuse(freed ? "malloc_usable_size of a freed block"
                       : "malloc_usable_size of a pointer that is no block (freed already, or not "
                         "from this heap)",

@@ -4,12 +4,12 @@
 #include <initializer_list>
 
 #include "base/text.h"
-#include "cache/sampler.h"
 #include "cache/thread_cache.h"
 #include "counters/publisher.h"
 #include "hardening/hardening.h"
 #include "heap/all_locks.h"
 #include "heap/background_purge.h"
+#include "observers/sampler.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "pages/page_heap.h"

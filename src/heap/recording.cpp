@@ -6,12 +6,12 @@
 
 #include "base/bits.h"
 #include "cache/cache_registry.h"
-#include "cache/detours.h"
-#include "cache/recording_request.h"
-#include "cache/sampler.h"
 #include "hardening/hardening.h"
 #include "heap/default_heap.h"
 #include "heap/heap.h"
+#include "observers/detours.h"
+#include "observers/recording_request.h"
+#include "observers/sampler.h"
 #include "os/os.h"
 
 namespace loam {

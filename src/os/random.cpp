@@ -65,4 +65,13 @@ uint32_t RandomSource::below(uint32_t limit) {
   }
 }
 
+uint64_t QuickRandom::bits() {
+  // xorshift64 (Marsaglia 2003)
+  if (state_ == 0) state_ = os::now_ns() ^ reinterpret_cast<uintptr_t>(this) ^ 1;
+  state_ ^= state_ << 13;
+  state_ ^= state_ >> 7;
+  state_ ^= state_ << 17;
+  return state_;
+}
+
 }  // namespace loam

@@ -45,4 +45,16 @@ class RandomSource {
 
 extern RandomSource random_source;
 
+/// Random numbers of one thread that nobody needs to be surprised by: which call is sampled, which
+/// block gets guards. All zero at first. Not thread-safe.
+class QuickRandom {
+ public:
+  [[nodiscard]] uint64_t bits();
+  /// Uniform in [1, 2 * mean - 1], so that no rhythm of the program escapes the samples.
+  [[nodiscard]] uint64_t around(uint64_t mean) { return 1 + (bits() >> 11) % (2 * mean - 1); }
+
+ private:
+  uint64_t state_;
+};
+
 }  // namespace loam

@@ -72,7 +72,8 @@ def main():
         for _ in range(TIMES):
             with_it, without = counts(arguments.counts, mode, preloaded), counts(arguments.counts, mode)
             for what in ("faults", "calls"):
-                found[mode, what] = min(found.get((mode, what), 1e9), with_it[what] - without[what])
+                # Rounded: 71.4 - 52.4 is a little above 19.
+                found[mode, what] = min(found.get((mode, what), 1e9), round(with_it[what] - without[what], 3))
     relocations = output("readelf", "-rW", arguments.library)
     found["relative relocations"] = len(re.findall(r"_RELATIVE\b", relocations))
     found["imports"] = len(re.findall(r"_(?:GLOB_DAT|JUMP_SLOT|JUMP_SLO)\b", relocations))

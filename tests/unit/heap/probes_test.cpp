@@ -5,11 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include "cache/detours.h"
-#include "cache/memory_probes.h"
 #include "cache/thread_cache.h"
 #include "fake_system/fake.h"
 #include "heap/heap.h"
+#include "observers/detours.h"
+#include "observers/memory_probes.h"
 #include "random.h"
 
 namespace loam {

@@ -11,11 +11,11 @@
 
 #include <gtest/gtest.h>
 
-#include "cache/detours.h"
-#include "cache/recording_request.h"
 #include "heap/blocks.h"
 #include "heap/heap.h"
 #include "heap/recording.h"
+#include "observers/detours.h"
+#include "observers/recording_request.h"
 #include "os/os.h"
 
 namespace loam {

@@ -1,4 +1,4 @@
-#include "cache/recording_request.h"
+#include "observers/recording_request.h"
 
 namespace loam {
 

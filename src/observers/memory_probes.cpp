@@ -1,8 +1,7 @@
-#include "cache/memory_probes.h"
+#include "observers/memory_probes.h"
 
 #include "base/poisson.h"
-#include "cache/detours.h"
-#include "cache/thread_cache.h"
+#include "observers/detours.h"
 #include "os/os.h"
 
 namespace loam {
@@ -40,32 +39,31 @@ uint32_t MemoryProbes::settle() {
   }
 }
 
-bool MemoryProbes::is_sampled(size_t bytes) {
+bool MemoryProbes::is_sampled(size_t bytes, ObservedThread* thread) {
   constexpr double kMean = static_cast<double>(kMeanBytes);
-  ThreadCache* const cache = current_cache;
-  if (LOAM_UNLIKELY(cache->state() != ThreadCache::State::kLive)) {
-    // A thread that has ended keeps no countdown. The sampling process is memoryless, so a new
-    // distance is as good.
+  if (LOAM_UNLIKELY(thread == nullptr)) {
+    // Nothing keeps its countdown. The sampling process is memoryless, so a new distance is as
+    // good.
     const uint64_t seed = os::now_ns() * 0x9e3779b97f4a7c15u;
     return bytes >= poisson::next_distance(seed ^ seed >> 32, kMean);
   }
-  uint64_t& left = cache->bytes_to_probe;
-  if (LOAM_UNLIKELY(left == 0)) left = poisson::next_distance(cache->draws().random_bits(), kMean);
+  uint64_t& left = thread->bytes_to_probe;
+  if (LOAM_UNLIKELY(left == 0)) left = poisson::next_distance(thread->random.bits(), kMean);
   if (LOAM_LIKELY(bytes < left)) {
     left -= bytes;
     return false;
   }
-  left = poisson::next_distance(cache->draws().random_bits(), kMean);
+  left = poisson::next_distance(thread->random.bits(), kMean);
   return true;
 }
 
-void MemoryProbes::allocated(const void* block, size_t bytes) {
+void MemoryProbes::allocated(const void* block, size_t bytes, ObservedThread* thread) {
   const uint32_t now = era_.load(std::memory_order_acquire);
   if (LOAM_UNLIKELY(!os::allocations_are_probed() || (now & 1) == 0)) {
     if ((era() & 1) == 0) static_cast<void>(settle());
     return;
   }
-  if (LOAM_UNLIKELY(block == nullptr) || LOAM_LIKELY(!is_sampled(bytes))) return;
+  if (LOAM_UNLIKELY(block == nullptr) || LOAM_LIKELY(!is_sampled(bytes, thread))) return;
   report(block, bytes, static_cast<uint16_t>(now));
 }
 

@@ -1,8 +1,8 @@
 // Sampling (LOAM_SAMPLE=N): every call of malloc and free is counted, and on average one in N is
 // timed, and its block is followed until it is freed.
 //
-// While sampling is off, the fast paths do nothing for it. While it is on, all magazines stay armed
-// (thread_cache.h), so every call takes the slow path, which comes here, and counts are exact.
+// While sampling is off, the fast paths do nothing for it. While it is on, every call takes the
+// slow path, which comes here, so counts are exact.
 //
 //   mean N calls from sample to sample, uniform in [1, 2N - 1]: a call is sampled with probability 1/N whatever its size
 //   live_rounding = N * sum over followed blocks of (slot - requested): an unbiased estimate
@@ -13,8 +13,8 @@
 
 #include <atomic>
 
-#include "cache/followed_blocks.h"
-#include "cache/thread_cache.h"
+#include "observers/followed_blocks.h"
+#include "observers/observed_thread.h"
 
 namespace loam {
 
@@ -28,19 +28,16 @@ class Sampler {
   [[nodiscard]] bool start(uint64_t calls_between_samples);
   [[nodiscard]] LOAM_INLINE bool on() const { return LOAM_UNLIKELY(rate_ != 0); }
 
-  /// Calls ThreadCache::allocate_slow() and free_slow(), and counts the calls. pre: on()
-  [[nodiscard]] void* allocate(unsigned size_class, size_t bytes);
-  void free(unsigned size_class, void* block);
-  /// Counts an allocation that allocate() did not see. pre: on()
-  void count_allocation(unsigned size_class);
+  /// Call before a call of the thread. Returns the time, or 0 when the call is not timed. pre: on()
+  [[nodiscard]] uint64_t begin(ObservedThread& thread);
+  /// Call after it. `hit`: the thread's cache served it.
+  void end_allocation(ObservedThread& thread, uint64_t began, bool hit);
+  void end_free(ObservedThread& thread, uint64_t began, bool hit);
+  /// For a block whose allocation is sampled, and for each block before it is freed.
+  void follow(const void* block, size_t block_bytes, size_t bytes);
+  void forget(const void* block);
   /// Call when the block stays where it is with another size. pre: on()
   void resize(const void* block, size_t block_bytes, size_t bytes);
-
-  /// Call these around an operation on a large block. begin() returns the time, or 0 when the
-  /// operation is not timed. `hit`: the thread's cache served it. pre: on()
-  [[nodiscard]] uint64_t begin();
-  void end_allocation(uint64_t began, bool hit);
-  void end_free(uint64_t began, bool hit);
 
   [[nodiscard]] uint64_t rate() const { return rate_; }
   [[nodiscard]] uint64_t live_rounding() const {
@@ -56,8 +53,6 @@ class Sampler {
   static constexpr unsigned kBucketBits =
       16;  // half a million blocks; 6 MiB, of which only touched pages get memory
   static constexpr uint16_t kEra = 0;  // sampling never ends
-  void follow(const void* block, size_t block_bytes, size_t bytes);
-  void forget(const void* block);
 
   uint64_t rate_ = 0;
   FollowedBlocks blocks_;

@@ -1,7 +1,6 @@
-#include "cache/sampler.h"
+#include "observers/sampler.h"
 
-#include "cache/cache_registry.h"
-#include "cache/detours.h"
+#include "observers/detours.h"
 #include "os/os.h"
 
 namespace loam {
@@ -9,14 +8,6 @@ namespace loam {
 constinit Sampler sampler;
 
 namespace {
-
-// pre: the block is live
-size_t block_bytes_of(unsigned size_class, const void* block) {
-  if (LOAM_LIKELY(size_class != kMixedClass)) return class_info(size_class).bytes;
-  return default_small_heap.mixed().block_bytes(reinterpret_cast<uintptr_t>(block));
-}
-
-bool is_live(const ThreadCache* cache) { return cache->state() == ThreadCache::State::kLive; }
 
 uint64_t elapsed(uint64_t began) { return os::now_ns() - began; }
 
@@ -62,56 +53,12 @@ void Sampler::resize(const void* block, size_t block_bytes, size_t bytes) {
                            std::memory_order_relaxed);
 }
 
-uint64_t Sampler::begin() {
-  return is_live(current_cache) && current_cache->draws().sample_is_due(rate_) ? os::now_ns() : 0;
+uint64_t Sampler::begin(ObservedThread& thread) {
+  return thread.sample_is_due(rate_) ? os::now_ns() : 0;
 }
 
-void* Sampler::allocate(unsigned size_class, size_t bytes) {
-  const uint64_t began = begin();
-  ThreadCache* const before = current_cache;
-  const uint64_t refills = before->refills();
-  void* block = before->allocate_slow(size_class);
-  if (LOAM_UNLIKELY(block == nullptr)) return nullptr;
-  ThreadCache* const cache = current_cache;  // a new one after a thread's first call
-  const bool hit = cache == before && is_live(cache) && cache->refills() == refills;
-  const size_t block_bytes = class_info(size_class).bytes;
-  if (LOAM_UNLIKELY(!is_live(cache))) {
-    count_allocation(size_class);
-    return block;
-  }
-  end_allocation(began, hit);
-  if (began != 0) follow(block, block_bytes, bytes);
-  count_up(cache->calls().allocs[CallCounts::band_of(block_bytes)]);
-  return block;
-}
-
-void Sampler::free(unsigned size_class, void* block) {
-  forget(block);  // before another thread can be given its address
-  const unsigned band = CallCounts::band_of(block_bytes_of(size_class, block));
-  const uint64_t began = begin();
-  ThreadCache* const before = current_cache;
-  const uint64_t flushes = before->flushes();
-  before->free_slow(size_class, block);
-  ThreadCache* const cache = current_cache;
-  if (LOAM_UNLIKELY(!is_live(cache))) {
-    CallCounts once{};
-    once.frees[band] = 1;
-    cache_registry.count_uncached(once);
-    return;
-  }
-  const bool hit = cache == before && cache->flushes() == flushes;
-  end_free(began, hit);
-  count_up(cache->calls().frees[band]);
-}
-
-void Sampler::count_allocation(unsigned size_class) {
-  CallCounts once{};
-  once.allocs[CallCounts::band_of(class_info(size_class).bytes)] = 1;
-  cache_registry.count_uncached(once);
-}
-
-void Sampler::end_allocation(uint64_t began, bool hit) {
-  CallCounts& calls = current_cache->calls();
+void Sampler::end_allocation(ObservedThread& thread, uint64_t began, bool hit) {
+  CallCounts& calls = thread.calls;
   if (hit) count_up(calls.alloc_hits);
   if (began == 0) return;
   const uint64_t ns = elapsed(began);
@@ -120,8 +67,8 @@ void Sampler::end_allocation(uint64_t began, bool hit) {
   count_up(calls.alloc_log2_ns[CallCounts::time_bin(ns)]);
 }
 
-void Sampler::end_free(uint64_t began, bool hit) {
-  CallCounts& calls = current_cache->calls();
+void Sampler::end_free(ObservedThread& thread, uint64_t began, bool hit) {
+  CallCounts& calls = thread.calls;
   if (hit) count_up(calls.free_hits);
   if (began == 0) return;
   const uint64_t ns = elapsed(began);

@@ -4,11 +4,11 @@
 //
 // While no profiler listens, the fast paths do nothing for the probes. A thread looks at the
 // semaphore of allocations, which the system raises for a profiler, in calls that are slow anyway:
-// every 256 frees or refills, and with large blocks. When a profiler listens, each thread arms its
-// magazines (thread_cache.h). Then every call takes the slow path, which comes here by a detour
+// every 256 frees or refills, and with large blocks. When a profiler listens, each thread closes
+// its fast paths when it notices. Then every call takes the slow path, which comes here by a detour
 // (detours.h).
 //
-//   era_ is odd while a profiler listens;  a cache's probe_era_ has its last bits once the thread knows
+//   era_ is odd while a profiler listens;  a thread's probe_era has its last bits once it knows
 //   a sample:  base/poisson.h, by the thread's countdown of bytes
 //
 // Thread-safe without a lock.
@@ -17,7 +17,8 @@
 #include <atomic>
 
 #include "base/config.h"
-#include "cache/followed_blocks.h"
+#include "observers/followed_blocks.h"
+#include "observers/observed_thread.h"
 
 namespace loam {
 
@@ -39,16 +40,16 @@ class MemoryProbes {
   [[nodiscard]] uint32_t era();
 
   /// Call for every block that malloc() and its like hand out while the detour is taken; null is
-  /// ignored.
-  void allocated(const void* block, size_t bytes);
+  /// ignored. `thread`: that of the call; null if it has ended.
+  void allocated(const void* block, size_t bytes, ObservedThread* thread);
   /// Call before the block is freed or moves. True if the profiler was told of it.
   bool freed(const void* block);
   /// The block was reported as freed, but could not move. It is reported as allocated again.
   void stays(const void* block, size_t bytes);
   /// A block that stays where it is with another size counts as one that was freed and allocated.
-  void resized(const void* block, size_t bytes) {
+  void resized(const void* block, size_t bytes, ObservedThread* thread) {
     freed(block);
-    allocated(block, bytes);
+    allocated(block, bytes, thread);
   }
 
  private:
@@ -58,7 +59,7 @@ class MemoryProbes {
 
   LOAM_COLD uint32_t turn(uint32_t before);
   uint32_t settle();
-  [[nodiscard]] bool is_sampled(size_t bytes);
+  [[nodiscard]] bool is_sampled(size_t bytes, ObservedThread* thread);
   void report(const void* block, size_t bytes, uint16_t era);
 
   std::atomic<uint32_t> era_{0};
