@@ -4,17 +4,17 @@ namespace loam {
 
 namespace {
 
-// The runs that a thread frees before its cache gets room: a thread that frees only a few large
-// blocks keeps none.
-constexpr uint32_t kRefusedFirst = 4;
-// The first room of a cache, in pages; it doubles when the cache is full and was useful.
-constexpr uint64_t kFirstRoom = 64;
+// Of the runs and of the room that a cache may have at most, the parts with which it begins: a
+// thread that frees only a few large blocks keeps none, and the room doubles when the cache is full
+// and was useful. Half and double change nothing (decision 12), nor does the time of a bypass.
+constexpr uint32_t kRefusedFirst = RunCache::kMostRuns / 8;
+constexpr uint64_t kFirstRoom = RunCache::kMostRoom / 8;
+constexpr uint32_t kBypassed = RunCache::kMostRuns * RunCache::kMostRuns;
 static_assert(RunCache::kLongest.count <= RunCache::kMostRoom);
 // A full cache that served fewer blocks than 1 / kUsefulShare of the runs it was given is bypassed
 // for kBypassed frees. Chosen: serving one block from here saves the shard's two locks, which is
 // worth about one run that is kept in vain; trying the cache again costs some 30 runs kept in vain.
 constexpr uint32_t kUsefulShare = 2;
-constexpr uint32_t kBypassed = 1024;
 // The fewest runs in a batch that waits in a shard as it is, even if these are all kept runs.
 // Chosen: a batch costs about as much as parking one run, and taking its lock twice for two runs
 // costs as much as the cut and the join of one run did.

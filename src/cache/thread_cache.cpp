@@ -10,7 +10,8 @@ namespace loam {
 namespace {
 
 // This many slow calls in kTickMs mean "busy": then armed magazines would cost more than they save.
-constexpr uint32_t kBusy = 64;
+// Half and double change nothing (decision 12).
+constexpr uint32_t kBusy = CacheBudget::kIdleAfter;
 
 constinit bool full_checks = false;
 constinit bool guards_sampled = false;

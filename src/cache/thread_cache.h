@@ -42,8 +42,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
   enum class State : uint8_t { kUnused, kLive, kEnded };
   /// The interval at which a thread serves the page heap while the page heap wants ticks.
   static constexpr uint64_t kTickMs = 8;
-  /// Frees of large blocks between two checks whether the page heap wants ticks.
-  static constexpr uint32_t kRunsPerLook = 32;
+  /// Frees of large blocks between two checks whether the page heap wants ticks. Half and double
+  /// change nothing (decision 12).
+  static constexpr uint32_t kRunsPerLook = RunCache::kMostRuns;
   /// For the caches of private heaps.
   static constexpr size_t kThreadBytes = CacheBudget::kThreadBytes;
   static constexpr size_t kDue = CacheBudget::kDue;
