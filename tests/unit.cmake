@@ -47,7 +47,11 @@ list(REMOVE_DUPLICATES unit_tests)
 set(unit_measuring_counters "CompactTest.*")
 # Cases of these programs count from an untouched process (and some of counters measure), so each case has its own. The
 # other programs are one process, in any order. Under an emulator single cases are left out by name.
-set(unit_apart cache_fake counters heap heap_fake map_fake pages_fake small_fake api)
+set(unit_apart counters heap map_fake pages_fake small_fake api)
+# Single cases of the others that count from an untouched process.
+set(unit_alone_cache_fake "ThreadCacheTest.AThreadThatOnlyFreesGivesAllThatAnotherTakes\
+:ThreadCacheTest.ThreadsShareWhatTheyHoldBeyondTheirDue\
+:ThreadCacheTest.WhoHoldsMuchMakesRoomForWhoIsRefused")
 if(LOAM_SANITIZE)
   list(REMOVE_ITEM unit_tests api) # The program cannot have both the sanitizer's malloc and ours.
 endif()
@@ -93,7 +97,7 @@ foreach(test IN LISTS unit_tests)
     endif()
     loam_windows_suites(unit.${test} unit_${test} "*" ${together})
   elseif(NOT test IN_LIST unit_apart AND NOT CMAKE_CROSSCOMPILING)
-    loam_shuffled_tests(unit_${test} unit.${test} unit)
+    loam_shuffled_tests(unit_${test} unit.${test} unit "${unit_alone_${test}}")
   else()
     loam_discover_tests(unit_${test} "unit.${test}." unit "${unit_measuring_${test}}")
   endif()
