@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness import Failure, Side, expect_equal, run
@@ -34,8 +35,9 @@ def results(side: Side, folder: Path) -> list[str]:
 
 
 def python(system: Side, loam: Side, folder: Path) -> str:
-    expected = results(system, folder)
-    found = results(loam, folder)
+    # Beside each other, because half of the time some test waits.
+    with ThreadPoolExecutor(2) as sides:
+        expected, found = sides.map(lambda side: results(side, folder), (system, loam))
     if len(expected) < 1000:
         raise Failure(f"only {len(expected)} test results were recognised in Python's output")
     expect_equal("the list of test results", "\n".join(expected), "\n".join(found))
