@@ -233,7 +233,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   count_slow_operation();
   if (LOAM_UNLIKELY(guards_sampled) && got > 1 && draws_.draws_guard(size_class, got)) {
     draws_.aim_guard_between(size_class, m.base + 1, m.base + got);
-    draws_.keep_aim(size_class, m);
+    draws_.keep_aim(size_class, magazine(size_class));
   }
   return block;
 }
@@ -346,10 +346,10 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   disarm(size_class);
   if (!push(size_class, block) && !put_below(size_class, block))
     make_room_and_push(size_class, block);
-  const Magazine m = magazine(size_class);
-  if (LOAM_UNLIKELY(stay_armed)) m.arm();
-  if (LOAM_UNLIKELY(guards)) draws_.aim_guard(size_class, m.head);
-  if (LOAM_UNLIKELY(draws_.aims())) draws_.keep_aim(size_class, m);
+  // Each names the magazine anew: one whose words were kept would lie on the stack in every call.
+  if (LOAM_UNLIKELY(stay_armed)) magazine(size_class).arm();
+  if (LOAM_UNLIKELY(guards)) draws_.aim_guard(size_class, heads_[size_class]);
+  if (LOAM_UNLIKELY(draws_.aims())) draws_.keep_aim(size_class, magazine(size_class));
 }
 
 void ThreadCache::make_room_and_push(unsigned size_class, void* block) {

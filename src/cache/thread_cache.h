@@ -211,7 +211,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
     const Magazine m = magazine(size_class);
     m.low = m.base;
     m.high = m.base + tuning_[size_class].capacity;
-    if (LOAM_UNLIKELY(OwnLines::shares_lines(size_class))) own_.limit(size_class, m);
+    if (LOAM_UNLIKELY(OwnLines::shares_lines(size_class)))
+      own_.limit(size_class, magazine(size_class));
   }
   [[nodiscard]] bool put_below(unsigned size_class, void* block);
   void* refill_and_pop(unsigned size_class);
