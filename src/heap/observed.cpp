@@ -85,6 +85,7 @@ namespace heap {
 
 // ---- what the plain heap serves -----------------------------------------------------------------
 
+namespace observed {
 namespace {
 
 void* count_and_allocate(unsigned size_class, size_t bytes) {
@@ -108,6 +109,7 @@ void count_and_free_pages(void* block) {
 bool is_private(const void* block) { return PrivateHeap::heap_of(block) != nullptr; }
 
 }  // namespace
+}  // namespace observed
 
 void observed::free_cached(unsigned size_class, void* block) {
   AroundPlain::serve<kFree>({.block = block, .size_class = size_class}, [=]() -> void* {
@@ -121,8 +123,9 @@ void observed::count_uncached(unsigned size_class) {
 }
 
 PlainHeap plain_heap() {
-  return {&count_and_allocate,       &plain::allocate_own_slot, &plain::free,
-          &count_and_allocate_pages, &count_and_free_pages,     &is_private};
+  return {
+      &observed::count_and_allocate,       &plain::allocate_own_slot,       &plain::free,
+      &observed::count_and_allocate_pages, &observed::count_and_free_pages, &observed::is_private};
 }
 
 // ---- who serves ---------------------------------------------------------------------------------
