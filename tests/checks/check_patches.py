@@ -62,8 +62,12 @@ def run(tree, *command):
 
 def copy_of_sources(folder):
     tree = Path(folder)
-    for name in ("src", "include", "docs", "tools"):
+    for name in ("src", "include"):
         shutil.copytree(ROOT / name, tree / name)
+    # What docs/check_options.py reads besides.
+    for name in (PAGE, "docs/check_options.py", "docs/options.md", "docs/tuning.md", "tools/gen_size_classes.py"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
     return tree
 
 
