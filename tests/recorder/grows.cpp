@@ -4,13 +4,17 @@
 //   leak N     N MiB in blocks of 200 bytes that stay, by keep_session()
 //   large N    N blocks of 1 MiB that stay, by keep_image(), filled by read() from /dev/zero
 //   thread N   N MiB by a thread that begins now, by keep_in_thread()
+//   fork N     a child that loses N MiB and ends, by keep_in_child()
+//   exec       becomes `sleep 60`
 //   churn N    a block of N MiB that comes and goes, by pass_by()
+//   serve N    N blocks of 1 KiB that come and go, a hundred of them at a time, by serve()
 //   steadily   from now on a thread leaks until the program ends, by keep_steadily()
 //   storm      from now on a thread takes and gives back memory, as fast as it can, by pass_by()
 //   count      answers how many bytes the steady thread has lost
 //   quit
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -75,6 +79,20 @@ FUNCTION void keep_in_thread(std::size_t count) {
   }
 }
 
+FUNCTION void keep_in_child(std::size_t count) {
+  for (std::size_t i = 0; i < count; i++) lost = std::memset(std::malloc(kBlock), 1, kBlock);
+}
+
+FUNCTION void serve(std::size_t count) {
+  static void* kept[100];
+  std::size_t unpaced = 0;
+  for (std::size_t i = 0; i < count; i++) {
+    std::free(kept[i % 100]);
+    kept[i % 100] = std::memset(std::malloc(1024), 2, 1024);
+    pace(unpaced, 1024);
+  }
+}
+
 FUNCTION void pass_by(std::size_t bytes) {
   void* block = std::malloc(bytes);
   lost = std::memset(block, 1, bytes);
@@ -105,6 +123,19 @@ int main() {
       keep_image(count);
     } else if (order == "thread") {
       std::thread(keep_in_thread, blocks).join();
+    } else if (order == "serve") {
+      serve(count);
+    } else if (order == "fork") {
+      const pid_t child = fork();
+      if (child == 0) {
+        keep_in_child(blocks);
+        _exit(0);
+      }
+      int status = 0;
+      if (waitpid(child, &status, 0) != child || status != 0) return 1;
+    } else if (order == "exec") {
+      execlp("sleep", "sleep", "60", nullptr);
+      return 1;
     } else if (order == "churn") {
       pass_by(count * kMiB);
     } else if (order == "steadily") {

@@ -79,6 +79,81 @@ impl blocks::Sink for Collector {
     }
 }
 
+/// Gathers the sizes of blocks at places that are asked for, and nothing else.
+struct Picker<'a> {
+    places: &'a [u64],
+    sizes: Vec<u64>,
+}
+
+impl Picker<'_> {
+    fn set(&mut self, address: u64, size: u64) {
+        if let Ok(place) = self.places.binary_search(&address) {
+            self.sizes[place] = size;
+        }
+    }
+}
+
+impl Blocks for Picker<'_> {
+    const WANTS_CACHED: bool = true;
+
+    fn block(&mut self, address: u64, size: u64, _: &Residency) {
+        self.set(address, size);
+    }
+
+    fn stretch_ends(&mut self, _: &Residency) {}
+
+    fn cached(&mut self, address: u64) {
+        self.set(address, 0);
+    }
+
+    fn mapped(&mut self, address: u64, size: u64) {
+        self.set(address, size);
+    }
+}
+
+/// The same for Loam's blocks, some of which are told to be free before they are told.
+struct LoamPicker<'a>(Picker<'a>, Vec<u64>);
+
+impl blocks::Sink for LoamPicker<'_> {
+    fn block(&mut self, address: u64, size: u64) {
+        self.0.set(address, size);
+    }
+
+    fn stretch_ends(&mut self) {}
+
+    fn freed(&mut self, address: u64) {
+        if self.0.places.binary_search(&address).is_ok() {
+            self.1.push(address);
+        }
+    }
+}
+
+/// The bytes of the live blocks at these places, which are sorted; 0: there is none.
+pub fn sizes_at(target: &dyn Target, places: &[u64]) -> Result<Vec<u64>, HeapError> {
+    let mut picker = Picker {
+        places,
+        sizes: vec![0; places.len()],
+    };
+    let memory = Bytes(target);
+    if let Some(directory) = locate::find_in(&memory, target.mappings()) {
+        let mut picker = LoamPicker(picker, Vec::new());
+        blocks::read(&memory, directory, target.mappings(), &mut picker)?;
+        let LoamPicker(mut found, freed) = picker;
+        freed.into_iter().for_each(|address| found.set(address, 0));
+        return Ok(found.sizes);
+    }
+    let version = target.glibc().ok_or(GlibcError::Absent)?;
+    let mut residency = target.residency();
+    glibc::read_memory(
+        &memory,
+        target.mappings(),
+        version,
+        &mut residency,
+        &mut picker,
+    )?;
+    Ok(picker.sizes)
+}
+
 /// Why there are no blocks.
 #[derive(Debug, thiserror::Error)]
 pub enum HeapError {

@@ -14,7 +14,7 @@ use crate::common::{self, root, signal, skip, Ran, Talker};
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// The program, compiled once.
-fn program() -> &'static Path {
+pub fn program() -> &'static Path {
     static MADE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, product) = MADE.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
@@ -31,7 +31,7 @@ fn program() -> &'static Path {
     product
 }
 
-fn start(preload: Option<&Path>) -> Talker {
+pub fn start(preload: Option<&Path>) -> Talker {
     let mut command = Command::new(program());
     if let Some(library) = preload {
         command.env("LD_PRELOAD", library);
@@ -40,10 +40,10 @@ fn start(preload: Option<&Path>) -> Talker {
 }
 
 /// A recording that has begun.
-struct Recording(Child);
+pub struct Recording(pub Child);
 
 impl Recording {
-    fn begin(mut tool: Command, pid: &str, trace: &Path, options: &[&str]) -> Recording {
+    pub fn begin(mut tool: Command, pid: &str, trace: &Path, options: &[&str]) -> Recording {
         tool.args(["record", "--pid", pid, "--overwrite", "--output"])
             .arg(trace)
             .args(options);
@@ -68,7 +68,7 @@ impl Recording {
         Recording(child)
     }
 
-    fn end(self) -> Ran {
+    pub fn end(self) -> Ran {
         assert!(signal("INT", self.0.id()));
         let ran = Ran::of(self.0.wait_with_output().unwrap());
         assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -76,7 +76,7 @@ impl Recording {
     }
 }
 
-fn info(trace: &Path) -> Value {
+pub fn info(trace: &Path) -> Value {
     let ran = common::loam()
         .args(["trace", "info", "--json"])
         .arg(trace)
@@ -87,7 +87,7 @@ fn info(trace: &Path) -> Value {
 }
 
 /// Bytes at the peak under stacks with that function, in MiB.
-fn under(info: &Value, function: &str) -> f64 {
+pub fn under(info: &Value, function: &str) -> f64 {
     let sites = info["stacks"]["sites"].as_array().unwrap().iter();
     let has = |site: &&Value| {
         let names = site["functions"].as_array().unwrap();

@@ -33,6 +33,7 @@ mod one_file;
 mod peers;
 mod pins_verb;
 mod plain_output;
+mod probes_verb;
 mod recipes;
 mod record_verb;
 mod replay_verb;

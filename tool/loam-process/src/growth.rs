@@ -19,14 +19,13 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::code::Codes;
 use crate::mappings::{self, Mapping};
 use crate::pagemap::Pagemap;
 use crate::perf::{self, Sample};
 use crate::process::{Pid, Stat};
 use crate::rings::CopiedStack;
+use crate::sites::{Change, Grown, Sites};
 use crate::stacks;
-use crate::unwind::{Place, Stacks};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4_096;
@@ -63,54 +62,12 @@ const NEAR: u64 = 8 * PAGES;
 /// The most pages that are remembered. Then the share is halved, and half of the pages are forgotten.
 const MOST_PAGES: usize = 1 << 20;
 
-/// Memory that the heap got.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Grown {
-    /// `CLOCK_MONOTONIC`, in nanoseconds.
-    pub time: u64,
-    /// The thread.
-    pub thread: Pid,
-    /// The first byte of its pages.
-    pub address: u64,
-    /// A page, or a huge page.
-    pub bytes: u64,
-    /// The stack: an index of `Growth::sites`.
-    pub site: usize,
-    /// Faults that it stands for.
-    pub weight: f64,
-}
-
-/// A stack under which the heap grew.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Site {
-    /// Its frames, the innermost first.
-    pub frames: Vec<Place>,
-    /// Whether frames further out are missing.
-    pub is_cut: bool,
-    /// Bytes that came under it, and are still there; an estimate if not all faults were seen.
-    pub bytes: f64,
-}
-
 /// Pages that came: what they are, by the number of the first.
 #[derive(Debug, Clone, Copy)]
 struct Came {
     site: u32,
     pages: u32,
     weight: f32,
-}
-
-/// A change of the heap's memory.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// Memory came.
-    Grown(Grown),
-    /// Memory that had come, by its first byte, is not there any more.
-    Gone {
-        /// `CLOCK_MONOTONIC`, in nanoseconds, at which that was seen.
-        time: u64,
-        /// The first byte.
-        address: u64,
-    },
 }
 
 /// Watches a process.
@@ -134,10 +91,7 @@ pub struct Growth {
     baseline: Pages,
     baseline_bytes: u64,
     came: HashMap<u64, Came>,
-    sites: Vec<Site>,
-    by_frames: HashMap<(Vec<Place>, bool), usize>,
-    unwinder: Stacks,
-    codes: Codes,
+    sites: Sites,
     share: f64,
     /// Whether there was a time in which not all faults were sampled.
     was_partial: bool,
@@ -198,10 +152,7 @@ impl Growth {
             baseline: Pages::default(),
             baseline_bytes: 0,
             came: HashMap::new(),
-            sites: Vec::new(),
-            by_frames: HashMap::new(),
-            unwinder: Stacks::of(pid),
-            codes: Codes::default(),
+            sites: Sites::of(pid),
             share: 1.0,
             was_partial: false,
             slice: now,
@@ -292,13 +243,8 @@ impl Growth {
     }
 
     /// The stacks, with what came under each and is still there.
-    pub fn sites(&self) -> &[Site] {
+    pub fn sites(&self) -> &Sites {
         &self.sites
-    }
-
-    /// The files in which frames lie.
-    pub fn modules(&self) -> &[loam_format::trace::Module] {
-        self.unwinder.modules()
     }
 
     /// Samples that were taken, and those that were lost because they came too fast.
@@ -390,7 +336,7 @@ impl Growth {
         if pages > 1 && known.is_some_and(|known| u64::from(known.pages) == pages) {
             return;
         }
-        let site = self.site(&stack);
+        let site = self.sites.number(&stack);
         let came = Came {
             site: site as u32,
             pages: pages as u32,
@@ -420,7 +366,7 @@ impl Growth {
 
     fn count(&mut self, came: Came, sign: f64) {
         let bytes = (u64::from(came.pages) * PAGE) as f64 * f64::from(came.weight);
-        self.sites[came.site as usize].bytes += sign * bytes;
+        self.sites.add(came.site as usize, sign * bytes);
     }
 
     /// The first page, and how many came: 512 if the page is part of a huge one.
@@ -435,26 +381,6 @@ impl Growth {
             true => (first, PAGES),
             false => (page, 1),
         }
-    }
-
-    fn site(&mut self, stack: &CopiedStack) -> usize {
-        let pid = self.pid;
-        let unwound = self.unwinder.unwind_all(stack, &mut self.codes, || {
-            mappings::read_names(pid).into_iter().collect()
-        });
-        let next = self.sites.len();
-        let key = (unwound.frames, unwound.is_cut);
-        *self
-            .by_frames
-            .entry(key)
-            .or_insert_with_key(|(frames, is_cut)| {
-                self.sites.push(Site {
-                    frames: frames.clone(),
-                    is_cut: *is_cut,
-                    bytes: 0.0,
-                });
-                next
-            })
     }
 
     fn is_heap(&self, address: u64, stack: &CopiedStack) -> bool {

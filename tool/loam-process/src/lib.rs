@@ -9,13 +9,14 @@
 //!                 -> container (what it may use)
 //! newer kernels  queries, for mappings and pagemap
 //! stacks      code (files as unwinding needs them) -> unwind (copied stacks), symbols (names)
-//! growth      perf (the kernel's samples) -> stacks under which the heap grows
+//! growth      perf (the kernel's samples) -> sites: stacks under which the heap grows
+//! probes      on an allocator's functions, for short times -> sites: stacks whose blocks stay
 //! ```
 //!
 //! A process may hold up any look at it. So looks are done `apart`, and no more often than their `budget` allows.
 //! Nothing here prints.
 
-// Unsafe code is allowed in `queries`, `perf::system` and `trim::system` alone.
+// Unsafe code is allowed in `queries`, `perf::system`, `probes::system` and `trim::system` alone.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -38,6 +39,7 @@ pub mod perf;
 pub mod plain_path;
 pub mod preload;
 pub mod privilege;
+pub mod probes;
 pub mod process;
 mod queries;
 pub mod remote;
@@ -46,6 +48,7 @@ pub mod rings;
 pub mod runtimes;
 pub mod script;
 pub mod settings;
+pub mod sites;
 pub mod stacks;
 pub mod symbols;
 #[cfg(target_arch = "x86_64")]

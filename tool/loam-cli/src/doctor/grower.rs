@@ -8,13 +8,11 @@ use std::time::Instant;
 use anyhow::{anyhow, Result};
 
 use loam_format::units::bytes;
-use loam_lab::traces::paths::{self, Path};
-use loam_lab::traces::stacks::{Estimate, Place, Site, Stacks};
+use loam_lab::traces::paths::Path;
 use loam_process::growth::Growth;
 use loam_process::process::Pid;
-use loam_process::symbols::Symbols;
 
-use crate::record::growth;
+use crate::record::{growth, paths};
 
 /// A thread that reads the samples.
 #[derive(Debug)]
@@ -67,27 +65,8 @@ impl Grower {
         let mut growth =
             growth.map_err(|_| anyhow!("the watch of page faults failed; please report it"))?;
         let seconds = self.begun.elapsed().as_secs_f64();
-        let sites = growth.sites().iter().map(|site| Site {
-            frames: site
-                .frames
-                .iter()
-                .map(|place| Place {
-                    module: place.module.map(|module| module as usize),
-                    address: place.address,
-                })
-                .collect(),
-            is_cut: site.is_cut,
-            ..Site::default()
-        });
-        let stacks = Stacks {
-            mean: 1,
-            modules: growth.modules().to_vec(),
-            sites: sites.collect(),
-        };
-        let mut symbols = Symbols::of_process(self.pid);
-        let bytes = |at: usize, _: &Site| Estimate::exactly(growth.sites()[at].bytes);
-        let mut paths = paths::of(&stacks, &mut symbols, bytes);
-        paths.retain(|path| path.bytes >= 0.5);
+        let bytes = |at: usize| growth.sites().all()[at].bytes;
+        let paths = paths::of(self.pid, growth.sites(), bytes);
         Ok(Grown {
             paths,
             total: growth.total().ok(),
@@ -97,11 +76,8 @@ impl Grower {
     }
 }
 
-/// How many paths are shown, and how many functions of each; the JSON has all.
-const PATHS: usize = 5;
 /// The function is named through which this part came, and that is the nearest to the allocation.
 const MOST: f64 = 0.8;
-const FUNCTIONS: usize = 8;
 
 impl Grown {
     /// For people.
@@ -127,30 +103,14 @@ impl Grown {
             );
         }
         text += ":\n";
-        if let Some((function, share)) = paths::common(&self.paths, MOST) {
+        if let Some((function, share)) = loam_lab::traces::paths::common(&self.paths, MOST) {
             text += &format!(
                 "\n  {:.0} % of it came through {}\n",
                 100.0 * share,
                 loam_format::plain::line(function)
             );
         }
-        for path in self.paths.iter().take(PATHS) {
-            text += &format!("\n  {}\n", bytes(path.bytes));
-            for name in path.functions.iter().take(FUNCTIONS) {
-                text += &format!("    {}\n", loam_format::plain::line(name));
-            }
-            if path.functions.len() > FUNCTIONS {
-                text += &format!("    ... {} more\n", path.functions.len() - FUNCTIONS);
-            }
-        }
-        if self.paths.len() > PATHS {
-            let rest: f64 = self.paths[PATHS..].iter().map(|path| path.bytes).sum();
-            text += &format!(
-                "\n  {} under {} other paths\n",
-                bytes(rest),
-                self.paths.len() - PATHS
-            );
-        }
+        text += &paths::text(&self.paths);
         // Huge pages that the kernel made later, and faults that were lost.
         if total - seen > 0.1 * total && self.total.is_some() {
             text += &format!("\n  {} without a stack\n", bytes(total - seen));

@@ -18,8 +18,16 @@ use clap::{Args, ValueEnum};
 ///
 /// With --pid, a running process is recorded. Ctrl-C ends the recording, and the process goes on. Programs that it starts
 /// are not recorded. Of a process on Loam every event is recorded, and the trace begins with the blocks that are live at
-/// that moment. Of a process on any other allocator, and with --growth, the trace has the pages by which its heap grows,
-/// each with its stack. The process is not changed for that, and nothing of it stops.
+/// that moment.
+///
+/// Of a process on any other allocator, probes are set on the allocator's functions for short times, again and again. The
+/// trace has the blocks that were handed out meanwhile, each with its stack and with how many it stands for, and says which
+/// of them still live at the end. Probes are breakpoints in the process's code. The kernel sets them, and takes them out when
+/// loam ends, also if it is killed. They take at most --cost of the process's time. They need Linux 6.6, CAP_BPF and
+/// CAP_PERFMON.
+///
+/// Where probes are not allowed, and with --growth, the trace has the pages by which the heap grows, each with its stack.
+/// The process is not changed for that, and nothing of it stops.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Record the program on this allocator, a name as for `loam lab` (default: the program's own)
@@ -65,6 +73,16 @@ pub struct RecordArgs {
     #[arg(long, requires = "pid", conflicts_with_all = ["stacks", "when_full"])]
     growth: bool,
 
+    /// Of the running process, set probes on its allocator, whatever it is, that take this part of its time (2%)
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        requires = "pid",
+        conflicts_with_all = ["stacks", "when_full", "growth"],
+        value_parser = percent
+    )]
+    cost: Option<f64>,
+
     /// Of the running process, record for so many seconds (default: until Ctrl-C)
     #[arg(long = "for", value_name = "SECONDS", requires = "pid", value_parser = seconds)]
     seconds: Option<Duration>,
@@ -90,6 +108,20 @@ enum WhenFull {
     Drop,
 }
 
+/// What of a running process is recorded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Way {
+    /// The best that its allocator and the rights allow.
+    Best,
+    /// By what its heap grows.
+    Growth,
+    /// Blocks that stay, by probes that take this part of its time.
+    Probes(f64),
+}
+
+/// The part of its time if the caller does not say one.
+pub const COST: f64 = 0.02;
+
 /// What is recorded.
 #[derive(Debug)]
 pub enum Subject {
@@ -104,8 +136,8 @@ pub enum Subject {
     Process {
         /// Its number.
         pid: i32,
-        /// Only by what its heap grows.
-        growth: bool,
+        /// How.
+        way: Way,
         /// For so long; none: until a signal.
         limit: Option<Duration>,
     },
@@ -147,7 +179,11 @@ impl RecordArgs {
             subject: match self.pid {
                 Some(pid) => Subject::Process {
                     pid,
-                    growth: self.growth,
+                    way: match (self.growth, self.cost) {
+                        (true, _) => Way::Growth,
+                        (false, Some(cost)) => Way::Probes(cost),
+                        (false, None) => Way::Best,
+                    },
                     limit: self.seconds,
                 },
                 None => Subject::Command {
@@ -166,6 +202,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=LONGEST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("it is a number of seconds, at least 0.1".to_owned()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+    match number.parse::<f64>() {
+        Ok(percent) if (0.1..=50.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err("it is a part of the process's time from 0.1% to 50%, as in 2%".to_owned()),
     }
 }
 
@@ -192,6 +236,15 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_the_time_are_read_as_percents() {
+        assert_eq!(percent("2%"), Ok(0.02));
+        assert_eq!(percent("0.5"), Ok(0.005));
+        for wrong in ["", "%", "0", "0.01%", "51%", "-2%", "nan", "2%%"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_with_their_units() {

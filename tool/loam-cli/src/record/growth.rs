@@ -4,39 +4,25 @@
 //! One thread reads the kernel's samples and writes the trace. Nothing of the process waits for it: samples that come too
 //! fast are lost, counted, and told.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 
-use loam_format::trace::{
-    AllocFamily, Clock, End, Ended, Event, FreeFamily, Header, How, Named, Process, Record, Stack,
-    Statistics, Stream, Writer,
-};
+use loam_format::trace::{Ended, Statistics};
 use loam_format::units::bytes;
-use loam_lab::machine;
-use loam_process::allocator;
-use loam_process::code::{Checksums, Same};
-use loam_process::growth::{Change, Growth};
-use loam_process::mappings;
+use loam_process::growth::Growth;
 use loam_process::perf::rights::Rights;
 use loam_process::process::{Pid, Stat};
-use loam_process::rings::now;
-use loam_process::symbols::Symbols;
 
 use super::args::RecordOptions;
 use super::progress::Progress;
-use super::stacks::Frames;
 use super::target::Target;
-use super::{describe, name_of, sample};
+use super::written::Written;
+use super::{describe, name_of};
 use crate::ending::Watch;
 use crate::exit::{Coded, Exit};
 use crate::output;
 
-/// How often the process is looked at, and the file written.
-const LOOK: Duration = Duration::from_millis(100);
-const FLUSH: Duration = Duration::from_secs(2);
 /// What the trace says of itself.
 const SAMPLED: &str = "each block is memory that came to the heap, seen by page faults";
 
@@ -48,7 +34,7 @@ pub fn record(options: &RecordOptions, pid: Pid, limit: Option<Duration>) -> Res
     let name = words.first().map(|word| name_of(word.as_ref()));
     let ending = Watch::each_signal().begin()?;
     let (file, path) = target.settle(&name.unwrap_or_default(), pid as u32)?;
-    let mut written = Written::begin(file, pid, &words, options.max_size)?;
+    let mut written = Written::begin(file, pid, &words, SAMPLED, options.max_size)?;
     let progress = Progress::begin();
     progress.tell(&format!(
         "loam: recording under which stacks the heap of process {pid} grows, by its page faults; the process is not \
@@ -58,7 +44,7 @@ pub fn record(options: &RecordOptions, pid: Pid, limit: Option<Duration>) -> Res
     let begun = Instant::now();
     let reason = loop {
         let changes = growth.pass();
-        written.take(&changes, &growth)?;
+        written.take(&changes, growth.sites())?;
         written.look()?;
         if !ending.take_signals().is_empty() || limit.is_some_and(|limit| begun.elapsed() >= limit)
         {
@@ -71,7 +57,7 @@ pub fn record(options: &RecordOptions, pid: Pid, limit: Option<Duration>) -> Res
         if growth.is_over() {
             break Some((Ended::Exec, "the process became another program".to_owned()));
         }
-        if written.writer.is_full() {
+        if written.is_full() {
             break Some((
                 Ended::Running,
                 "the file has reached its --max-size".to_owned(),
@@ -85,12 +71,12 @@ pub fn record(options: &RecordOptions, pid: Pid, limit: Option<Duration>) -> Res
         Some((Ended::Unknown | Ended::Exec, _)) => Vec::new(),
         _ => growth.end(),
     };
-    written.take(&changes, &growth)?;
+    written.take(&changes, growth.sites())?;
     let total = growth
         .total()
         .ok()
         .filter(|_| !matches!(&reason, Some((Ended::Unknown | Ended::Exec, _))));
-    let statistics = written.end(&growth, reason.clone())?;
+    let statistics = written.end(growth.sites(), growth.samples().1, reason.clone())?;
     progress.end();
     if let Some((_, reason)) = &reason {
         output::print_warning(&format!("recording ended early: {reason}"));
@@ -127,13 +113,19 @@ fn summary(
     shown: &str,
     statistics: &Statistics,
 ) -> String {
-    let seen: f64 = growth.sites().iter().map(|site| site.bytes.max(0.0)).sum();
+    let seen: f64 = growth
+        .sites()
+        .all()
+        .iter()
+        .map(|site| site.bytes.max(0.0))
+        .sum();
     let came = match total {
         Some(total) => format!("{} came to the heap in {seconds:.0} s", bytes(total as f64)),
         None => format!("the heap was watched for {seconds:.0} s"),
     };
     let stacks = growth
         .sites()
+        .all()
         .iter()
         .filter(|site| site.bytes > 0.0)
         .count();
@@ -170,192 +162,4 @@ pub fn gaps(growth: &Growth) -> Vec<String> {
         );
     }
     lines
-}
-
-/// The trace that is being written.
-struct Written {
-    writer: Writer<File>,
-    stream: Stream,
-    pid: Pid,
-    process: Process,
-    began: u64,
-    ticks: u64,
-    threads: HashMap<Pid, u32>,
-    frames: Frames,
-    /// The innermost frames of sites.
-    sites: HashMap<usize, Option<u64>>,
-    looked: Instant,
-    flushed: Instant,
-}
-
-impl Written {
-    fn begin(file: File, pid: Pid, words: &[String], most: Option<u64>) -> Result<Written> {
-        let began = now();
-        let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let header = Header {
-            stack_bytes: 1,
-            weighted: true,
-            sampled: SAMPLED.to_owned(),
-            clock: Clock::default(),
-            ..describe::header(&machine::current(), words, started)
-        };
-        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        let found = mappings::read_names(pid).unwrap_or_default();
-        let process = Process {
-            pid: pid as u32,
-            how: How::Attach,
-            program: program.to_string_lossy().into_owned(),
-            arguments: words.to_vec(),
-            allocator: allocator::of_process(pid, &found, false)
-                .map_or(String::new(), |one| one.name),
-            ..Process::default()
-        };
-        let mut writer = Writer::new(file, &header)?;
-        writer.bound(most);
-        let stream = writer.process(&process)?;
-        Ok(Written {
-            writer,
-            stream,
-            pid,
-            process,
-            began,
-            ticks: rustix::param::clock_ticks_per_second().max(1),
-            threads: HashMap::new(),
-            frames: Frames::default(),
-            sites: HashMap::new(),
-            looked: Instant::now(),
-            flushed: Instant::now(),
-        })
-    }
-
-    fn take(&mut self, changes: &[Change], growth: &Growth) -> Result<()> {
-        for change in changes {
-            match change {
-                Change::Gone { time, address } => {
-                    let event = Event::Free {
-                        family: FreeFamily::Free,
-                        address: *address,
-                        size: 0,
-                        touched: None,
-                    };
-                    self.push(*time, self.pid, event)?;
-                }
-                Change::Grown(grown) => {
-                    let event = Event::Allocate {
-                        family: AllocFamily::Malloc,
-                        address: grown.address,
-                        size: grown.bytes,
-                        alignment: 0,
-                    };
-                    let number = self.writer.events(self.stream);
-                    self.push(grown.time, grown.thread, event)?;
-                    let frame = self.frame(grown.site, growth)?;
-                    let stack = Stack {
-                        event: Some(number),
-                        frame,
-                        cut: Some(growth.sites()[grown.site].is_cut.into()),
-                        weight: Some((1000.0 * grown.weight).round() as u64),
-                    };
-                    self.writer.stack(self.stream, stack)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, time: u64, thread: Pid, event: Event) -> Result<()> {
-        let next = self.threads.len() as u32;
-        let record = Record {
-            time: time.saturating_sub(self.began),
-            thread: *self.threads.entry(thread).or_insert(next),
-            event,
-        };
-        Ok(self.writer.push(self.stream, &record)?)
-    }
-
-    fn frame(&mut self, site: usize, growth: &Growth) -> Result<Option<u64>> {
-        if let Some(known) = self.sites.get(&site) {
-            return Ok(*known);
-        }
-        let mut fresh = Vec::new();
-        let frames = &growth.sites()[site].frames;
-        let number = self.frames.number(frames, u64::from, &mut fresh);
-        for frame in fresh {
-            self.writer.frame(self.stream, frame)?;
-        }
-        self.sites.insert(site, number);
-        Ok(number)
-    }
-
-    /// From time to time: a sample of the process, and what is written.
-    fn look(&mut self) -> Result<()> {
-        if self.looked.elapsed() >= LOOK {
-            self.looked = Instant::now();
-            if let Some(mut sample) = sample::cheap(self.pid, self.ticks) {
-                sample.time = Some(now().saturating_sub(self.began));
-                self.writer.sample(self.stream, sample)?;
-            }
-        }
-        if self.flushed.elapsed() >= FLUSH {
-            self.flushed = Instant::now();
-            self.writer.flush()?;
-        }
-        Ok(())
-    }
-
-    /// Names functions in files that nobody will find under their paths: those of a container, and those that were
-    /// deleted or replaced.
-    fn name(&mut self, growth: &Growth) {
-        let mut symbols = Symbols::of_process(self.pid);
-        let frames = growth.sites().iter().flat_map(|site| &site.frames);
-        let places: BTreeSet<(u32, u64)> = frames
-            .filter_map(|place| Some((place.module?, place.address)))
-            .collect();
-        let mut is_here: HashMap<u32, bool> = HashMap::new();
-        for (number, address) in places {
-            let module = &mut self.process.modules[number as usize];
-            let is_here = *is_here
-                .entry(number)
-                .or_insert_with(|| matches!(Same::of(module), Some(Same::Yes | Same::Unsaid)));
-            if !is_here {
-                let found = symbols.at(module, address);
-                module.names.extend(found.into_iter().map(|function| Named {
-                    address,
-                    name: function.name,
-                    file: function.file,
-                    line: function.line,
-                }));
-            }
-        }
-    }
-
-    fn end(mut self, growth: &Growth, reason: Option<(Ended, String)>) -> Result<Statistics> {
-        let mut checksums = Checksums::default();
-        self.process.modules = growth.modules().to_vec();
-        for module in &mut self.process.modules {
-            if module.build_id.is_none() {
-                let checksum = checksums.of(self.pid, &module.path);
-                module.checksum = checksum.and_then(|checksum| checksum.wait());
-            }
-        }
-        self.name(growth);
-        self.writer.update(self.stream, &self.process)?;
-        let (ended, reason) = match reason {
-            Some((ended, reason)) => (ended, Some(reason)),
-            None => (Ended::Running, None),
-        };
-        let end = End {
-            ended,
-            at: now().saturating_sub(self.began),
-            dropped: growth.samples().1,
-            reason,
-            ..End::default()
-        };
-        self.writer.end(self.stream, end)?;
-        let (_, statistics) = self
-            .writer
-            .finish()
-            .context("the trace can not be written")?;
-        Ok(statistics)
-    }
 }

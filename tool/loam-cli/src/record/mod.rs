@@ -4,7 +4,7 @@
 //! command -> inspect as `run` does -> open the file -> folder for rings -> start, with
 //!            LD_PRELOAD=libloam-record.so[:the allocator][:what was there] LOAM_RECORD=folder
 //! process -> find its heap -> open the file -> folder for rings -> ask the heap (attach)
-//!         -> on another allocator: growth (page faults), in one thread, without rings of ours
+//!         -> on another allocator: probes, or growth (page faults), in one thread, without rings of ours
 //!
 //! threads: drain (rings -> events) -+-> write (trace)      sample (/proc) -> write
 //!          main: signals, progress, the command's end
@@ -19,6 +19,8 @@ mod board;
 mod describe;
 mod drain;
 pub mod growth;
+pub mod paths;
+mod probes;
 mod progress;
 mod sample;
 mod stacks;
@@ -26,6 +28,7 @@ mod start;
 mod target;
 mod unrecorded;
 mod write;
+mod written;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -51,7 +54,7 @@ use crate::ending::{Ending, Watch};
 use crate::exit::{Coded, Exit};
 use crate::output;
 use crate::run;
-use args::{RecordOptions, Subject};
+use args::{RecordOptions, Subject, Way, COST};
 use attach::{Answer, Attached};
 use board::Board;
 use describe::Describer;
@@ -75,14 +78,21 @@ const ENDING: Duration = Duration::from_millis(200);
 pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
     match &options.subject {
         Subject::Command { program, arguments } => record(options, program, arguments, layout),
-        Subject::Process {
-            pid,
-            growth: true,
-            limit,
-        } => growth::record(options, *pid, *limit),
-        Subject::Process { pid, limit, .. } => match Attached::find(*pid)? {
-            Some(attached) => record_process(options, attached, *limit, layout),
-            None => growth::record(options, *pid, *limit),
+        Subject::Process { pid, way, limit } => match way {
+            Way::Growth => growth::record(options, *pid, *limit),
+            Way::Probes(cost) => probes::record(options, *pid, *limit, *cost),
+            Way::Best => match Attached::find(*pid)? {
+                Some(attached) => record_process(options, attached, *limit, layout),
+                None => match probes::refused(*pid)? {
+                    None => probes::record(options, *pid, *limit, COST),
+                    Some(why) => {
+                        output::say(&format!(
+                            "loam: {why}; the growth of its heap is recorded instead (--growth)"
+                        ));
+                        growth::record(options, *pid, *limit)
+                    }
+                },
+            },
         },
     }
 }

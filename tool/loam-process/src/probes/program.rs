@@ -1,0 +1,209 @@
+//! The programs that the kernel runs at a probe: they write registers, time and thread into a ring, and at a function's
+//! entry a part of the stack.
+//!
+//! ```text
+//! record, in words:  0 cookie   1 process and thread   2 time   3 4 5 arguments, or the returned value
+//!                    6 instruction   7 stack pointer   8 frame pointer   9 link   10 bytes of the stack   then the stack
+//! ```
+
+use super::system::{Counter, Ring};
+
+/// Words before the stack.
+pub const WORDS: usize = 11;
+/// Bytes of a record's head.
+pub const HEAD: usize = 8 * WORDS;
+/// Bytes of a stack that are copied, and the pieces in which they are: a piece that is not there ends it.
+pub const STACK: usize = 12 << 10;
+const PIECE: usize = 1 << 10;
+
+/// An instruction, as the kernel has it: code, registers, offset, constant.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Instruction {
+    code: u8,
+    registers: u8,
+    offset: i16,
+    constant: i32,
+}
+
+/// Where the kernel has the registers of a thread at a probe.
+#[cfg(target_arch = "x86_64")]
+mod context {
+    pub const ARGUMENTS: [i16; 3] = [112, 104, 96];
+    pub const RETURNED: i16 = 80;
+    pub const INSTRUCTION: i16 = 128;
+    pub const STACK: i16 = 152;
+    pub const FRAME: i16 = 32;
+    pub const LINK: i16 = 128;
+}
+#[cfg(target_arch = "aarch64")]
+mod context {
+    pub const ARGUMENTS: [i16; 3] = [0, 8, 16];
+    pub const RETURNED: i16 = 0;
+    pub const INSTRUCTION: i16 = 256;
+    pub const STACK: i16 = 248;
+    pub const FRAME: i16 = 232;
+    pub const LINK: i16 = 240;
+}
+
+/// Functions of the kernel.
+const LOOK_UP: i32 = 1;
+const TIME: i32 = 5;
+const PROCESS_AND_THREAD: i32 = 14;
+const READ_USER: i32 = 112;
+const RESERVE: i32 = 131;
+const SUBMIT: i32 = 132;
+const COOKIE: i32 = 174;
+/// Nobody is woken: the tool looks by itself.
+const NO_WAKEUP: i32 = 1;
+
+#[derive(Default)]
+struct Made {
+    code: Vec<Instruction>,
+    /// Jumps to the end of the stack, and to the counting of what found no room.
+    ends: Vec<usize>,
+}
+
+impl Made {
+    fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, constant: i32) {
+        self.code.push(Instruction {
+            code,
+            registers: from << 4 | to,
+            offset,
+            constant,
+        });
+    }
+
+    fn copy(&mut self, to: u8, from: u8) {
+        self.push(0xbf, to, from, 0, 0);
+    }
+
+    fn set(&mut self, to: u8, value: i32) {
+        self.push(0xb7, to, 0, 0, value);
+    }
+
+    fn add(&mut self, to: u8, value: i32) {
+        self.push(0x07, to, 0, 0, value);
+    }
+
+    fn load(&mut self, to: u8, from: u8, offset: i16) {
+        self.push(0x79, to, from, offset, 0);
+    }
+
+    fn store(&mut self, to: u8, offset: i16, from: u8) {
+        self.push(0x7b, to, from, offset, 0);
+    }
+
+    fn call(&mut self, function: i32) {
+        self.push(0x85, 0, 0, 0, function);
+    }
+
+    fn exit(&mut self) {
+        self.set(0, 0);
+        self.push(0x95, 0, 0, 0, 0);
+    }
+
+    /// A map, by its descriptor.
+    fn map(&mut self, to: u8, number: i32) {
+        self.push(0x18, to, 1, 0, number);
+        self.push(0, 0, 0, 0, 0);
+    }
+
+    /// Jumps if a register is not (`0x55`) or is (`0x15`) zero, to a place that is known later.
+    fn jump(&mut self, code: u8, register: u8) -> usize {
+        self.push(code, register, 0, 0, 0);
+        self.code.len() - 1
+    }
+
+    fn lands_here(&mut self, jump: usize) {
+        self.code[jump].offset = (self.code.len() - jump - 1) as i16;
+    }
+}
+
+/// What a program writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Arguments and stack.
+    Entry,
+    /// Arguments.
+    Free,
+    /// The returned value.
+    Return,
+}
+
+/// Makes a program.
+pub fn make(kind: Kind, ring: &Ring, lost: &Counter) -> Vec<Instruction> {
+    // r6: the registers of the thread; r7: the record; r8: the stack pointer; r9: bytes of the stack.
+    let mut made = Made::default();
+    let length = match kind {
+        Kind::Entry => HEAD + STACK,
+        Kind::Free | Kind::Return => HEAD,
+    };
+    made.copy(6, 1);
+    made.map(1, ring.number());
+    made.set(2, length as i32);
+    made.set(3, 0);
+    made.call(RESERVE);
+    let is_full = made.jump(0x15, 0);
+    made.copy(7, 0);
+    made.copy(1, 6);
+    made.call(COOKIE);
+    made.store(7, 0, 0);
+    made.call(PROCESS_AND_THREAD);
+    made.store(7, 8, 0);
+    made.call(TIME);
+    made.store(7, 16, 0);
+    let [first, second, third] = match kind {
+        Kind::Return => [context::RETURNED; 3],
+        _ => context::ARGUMENTS,
+    };
+    let registers = [
+        first,
+        second,
+        third,
+        context::INSTRUCTION,
+        context::STACK,
+        context::FRAME,
+        context::LINK,
+    ];
+    for (place, register) in registers.into_iter().enumerate() {
+        made.load(1, 6, register);
+        made.store(7, 24 + 8 * place as i16, 1);
+    }
+    made.set(9, 0);
+    if kind == Kind::Entry {
+        made.load(8, 6, context::STACK);
+        for piece in 0..(STACK / PIECE) as i32 {
+            made.copy(1, 7);
+            made.add(1, HEAD as i32 + piece * PIECE as i32);
+            made.set(2, PIECE as i32);
+            made.copy(3, 8);
+            made.add(3, piece * PIECE as i32);
+            made.call(READ_USER);
+            let end = made.jump(0x55, 0);
+            made.ends.push(end);
+            made.add(9, PIECE as i32);
+        }
+        for end in std::mem::take(&mut made.ends) {
+            made.lands_here(end);
+        }
+    }
+    made.store(7, 80, 9);
+    made.copy(1, 7);
+    made.set(2, NO_WAKEUP);
+    made.call(SUBMIT);
+    made.exit();
+    made.lands_here(is_full);
+    // The counter's key lies on the program's stack.
+    made.push(0x62, 10, 0, -4, 0);
+    made.copy(2, 10);
+    made.add(2, -4);
+    made.map(1, lost.number());
+    made.call(LOOK_UP);
+    let is_none = made.jump(0x15, 0);
+    made.set(1, 1);
+    made.push(0xdb, 0, 1, 0, 0);
+    made.lands_here(is_none);
+    made.exit();
+    made.code
+}
