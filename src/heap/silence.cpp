@@ -6,6 +6,7 @@
 #include "os/os.h"
 #include "pages/huge_map.h"
 #include "pages/page_heap.h"
+#include "private/heap_registry.h"
 #include "small/remote_pool.h"
 #include "small/small_heap.h"
 
@@ -19,7 +20,7 @@ constexpr uint64_t kNsPerMs = 1'000'000;
 bool is_inside() {
   return page_heap.is_any_locked() || default_small_heap.is_any_locked() ||
          huge_map.mutex().is_locked() || remote_pool.mutex().is_locked() ||
-         metadata.mutex().is_locked();
+         metadata.mutex().is_locked() || heap_registry.mutex().is_locked();
 }
 
 // One thread at a time; the others find nothing to do afterwards.
@@ -32,6 +33,7 @@ uint64_t settle_alone(const GoOn& go_on) {
   if (!is_held) {
     static_cast<void>(default_small_heap.compact(&go_on));
     page_heap.hints().set_held_in_spans(0);
+    heap_registry.settle(go_on);
   }
   page_heap.give_back_beyond(is_held ? silence.held : Pages(0), go_on);
   if (is_held) return PurgePolicy::kHoldMs;

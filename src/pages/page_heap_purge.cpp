@@ -109,7 +109,7 @@ void PageHeap::tick_locked() {
   const uint64_t running_ms =
       may_purge && policy_.is_later(clock_.now_ms()) && !os::is_single_threaded() ? os::running_ms()
                                                                                   : 0;
-  policy_.note_hollow(hints_.hollow());
+  policy_.note_hollow(hints_.hollow() + hints_.hollow_in_heaps());
   const PurgePolicy::Decision decision = policy_.decide(clock_.now_ms(), used, waiting, running_ms);
   hints_.set_looked(clock_.now_ms());
   hints_.set_waiting(elsewhere);
@@ -159,8 +159,9 @@ void PageHeap::tick_unless_busy() {
 }
 
 bool PageHeap::much_waits() const {
-  if (LOAM_LIKELY(!hints_.wants_ticks())) return false;
-  const Pages pages = hints_.waiting() + pages_in_shards() + hints_.idle_mappings();
+  if (LOAM_LIKELY(!hints_.wants_ticks() && hints_.held_in_heaps() == Pages(0))) return false;
+  const Pages pages =
+      hints_.waiting() + pages_in_shards() + hints_.idle_mappings() + hints_.held_in_heaps();
   return pages.bytes() + hints_.held_in_spans() > kMuch + hints_.used_bytes() / kMuchShare;
 }
 

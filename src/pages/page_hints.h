@@ -63,6 +63,20 @@ class PageHints {
     return held_in_spans_.load(std::memory_order_relaxed);
   }
   void set_held_in_spans(size_t bytes) { held_in_spans_.store(bytes, std::memory_order_relaxed); }
+  /// The same, of private heaps.
+  [[nodiscard]] Pages held_in_heaps() const {
+    return Pages(held_in_heaps_.load(std::memory_order_relaxed));
+  }
+  void change_held_in_heaps(Pages before, Pages now) {
+    held_in_heaps_.fetch_add(now.count - before.count, std::memory_order_relaxed);
+  }
+  /// As hollow(), of private heaps.
+  [[nodiscard]] Pages hollow_in_heaps() const {
+    return Pages(hollow_in_heaps_.load(std::memory_order_relaxed));
+  }
+  void change_hollow_in_heaps(Pages before, Pages now) {
+    hollow_in_heaps_.fetch_add(now.count - before.count, std::memory_order_relaxed);
+  }
   /// When the page heap last made a step of its policy. An old value.
   [[nodiscard]] uint64_t looked_ms() const { return looked_ms_.load(std::memory_order_relaxed); }
   void set_looked(uint64_t ms) { looked_ms_.store(ms, std::memory_order_relaxed); }
@@ -88,6 +102,8 @@ class PageHints {
   std::atomic<size_t> returned_bytes_{0};
   std::atomic<size_t> hollow_{0};
   std::atomic<size_t> held_in_spans_{0};
+  std::atomic<size_t> held_in_heaps_{0};
+  std::atomic<size_t> hollow_in_heaps_{0};
   std::atomic<uint64_t> looked_ms_{0};
   std::atomic<size_t> idle_mappings_{0};
 };

@@ -192,6 +192,8 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
   }
   if (got != wanted) memmove(out, next, got * sizeof(CacheSlot));
   bin->taken += got;
+  const size_t bytes = got * kSizeClasses[size_class].bytes;
+  fall_.fallen -= bytes < fall_.fallen ? bytes : fall_.fallen;
   return got;
 }
 
@@ -240,6 +242,7 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
     run->free_slots = static_cast<uint16_t>(run->free_slots + given);
     bin->free_slots += given;
     bin->given += given;
+    fall_.fallen += given * static_cast<size_t>(slot_bytes);
     move_to_list(bin->lists, run, heap_list_of(run));
     if (LOAM_LIKELY(run->free_slots != run->slots)) continue;
     if (bin->kept_empty == nullptr) {

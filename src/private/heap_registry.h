@@ -6,6 +6,7 @@
 // Lock: mutex_, above every heap's lock. Public functions take it themselves.
 #pragma once
 
+#include "base/go_on.h"
 #include "private/private_heap.h"
 
 namespace loam {
@@ -50,6 +51,10 @@ class HeapRegistry {
   /// Makes a cache of the heap for the calling thread, in the place of the thread's earlier cache
   /// there; null when the system refuses memory.
   [[nodiscard]] HeapCache* settle(ThreadHeaps* thread, PrivateHeap* heap);
+
+  /// Gives back what heaps keep free inside of spans, in steps of some milliseconds at most, while
+  /// it may go on. pre: the calling thread does not hold the lock
+  void settle(const GoOn& go_on);
 
   /// Around fork(): the registry's lock, then every heap's.
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;

@@ -148,6 +148,7 @@ bool PrivateHeap::refill(HeapCache* cache, unsigned size_class, loam_status* why
   grow(cache, size_class, Way::kTake);
   if (m.base == nullptr) return false;
   ++cache->refills;
+  if (LOAM_UNLIKELY(cache->short_refills != 0)) --cache->short_refills;
   const unsigned wanted =
       magazine_policy::refill_count(kSizeClasses[size_class].bytes, m.capacity(), first);
   m.head = m.base + take(size_class, m.base, wanted, why);

@@ -58,6 +58,7 @@ struct HeapCache : ListLink<HeapCache> {
   ThreadHeaps* owner = nullptr;
   size_t granted_bytes =
       0;  ///< of blocks, beyond the first slots; in a heap with a maximum those too
+  uint32_t short_refills = 0;  ///< refills left for which magazines only shrink, as blocks leave
   bool exact = false;
   bool zero_on_free = false;
   uint64_t refills = 0;

@@ -24,6 +24,9 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   account_ = {};
   caches_ = {};
   mixed_ = {};
+  fall_ = {};
+  fall_.step = kLeastFallStep;
+  fall_.low = UINT32_MAX;
   asked_ = {options.flags, options.on_failure, options.context, 0, {}};
   flags_ = options.flags;
   if (hardening.has(Hardening::kCanary)) flags_ |= LOAM_HEAP_CANARY;
@@ -119,6 +122,8 @@ void PrivateHeap::finish() {
     free_cache(cache);
   }
   caches_.own = nullptr;
+  note_held(Pages(0));
+  note_hollow(0);
   release_all_held_back();
   while (HeapRun* run = runs_.front()) release_run(run);
   for (HeapBins*& group : groups_) {
@@ -429,16 +434,20 @@ loam_status PrivateHeap::free(void* block) {
   }
   if (cache == nullptr) {
     give(&slot, 1);
+    note_fall(nullptr);
     return LOAM_OK;
   }
   HeapMagazine& m = cache->magazines[size_class];
-  if (m.head == m.end && !grow(cache, size_class, Way::kGive)) {
+  if (m.head == m.end && (cache->short_refills != 0 || !grow(cache, size_class, Way::kGive))) {
+    if (m.base != nullptr) {
+      ++cache->flushes;
+      flush(m, magazine_policy::overflow_count(m.capacity()));
+    }
+    note_fall(cache);
     if (m.base == nullptr) {
       give(&slot, 1);
       return LOAM_OK;
     }
-    ++cache->flushes;
-    flush(m, magazine_policy::overflow_count(m.capacity()));
   }
   *m.head = slot;
   ++m.head;

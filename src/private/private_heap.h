@@ -157,6 +157,12 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void retire_cache(HeapCache* cache);
   /// pre: the other threads' caches are not adopted yet
   void reset_after_fork(uintptr_t survivor);
+  /// Pages that a fall left free. An old value.
+  [[nodiscard]] Pages held_pages() const {
+    return Pages(held_pages_.load(std::memory_order_relaxed));
+  }
+  /// A step of giving these back, in the order of the runs' serial numbers. True if there are more.
+  [[nodiscard]] bool settle(uint64_t* serial);
 
  private:
   template <bool kSpecial>
@@ -277,6 +283,20 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] size_t held_back() const;
   void count_held_back(uint32_t cached[kSizeClassCount]) const;
 
+  // private_fall.cpp
+  [[nodiscard]] Pages free_backed_pages() const;
+  void note_held(Pages pages);
+  void note_hollow(size_t pages);
+  void note_use(Pages used);
+  Pages purge_spans(uint64_t* serial, Pages most);
+  void note_fall(HeapCache* cache) {
+    if (LOAM_UNLIKELY(fall_.fallen >= fall_.step)) look_at_fall(cache);
+  }
+  LOAM_NOINLINE void look_at_fall(HeapCache* cache);
+  /// The fewest bytes of spans between two looks: at a fall's end each block may free a page.
+  static constexpr size_t kLeastFallStep = size_t{16} << 10;
+  void shorten_magazines(HeapCache* cache, Pages most);
+
   // private_cache.cpp
   [[nodiscard]] HeapCache* cache_for_thread();
   [[nodiscard]] HeapCache* make_cache(ThreadHeaps* thread);
@@ -333,6 +353,14 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
     uint32_t lost_slots;  // at most this many slots were in no place at the fork
     bool closed;          // for ever: the system refuses its barrier since the caches were made
   };
+  // What is purged inside of spans while use falls (private_fall.cpp).
+  struct Fall {
+    size_t fallen;       // bytes given to spans since the last look, less those taken
+    size_t step;         // the next look
+    uint32_t low, high;  // pages: use at its lowest and at its highest, at looks
+    uint32_t returned;   // by how much use fell and rose again
+    uint32_t hollow;     // purged pages, as the page heap's hints know them
+  };
   struct Mixed {
     HeapRun* starter;  // the newest starter page; null once it is full, or there are enough of them
     uint32_t runs;     // starter pages count
@@ -360,7 +388,9 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   List<HeapRun> runs_;
   Caches caches_{};
   Mixed mixed_{};
-  HeldBack* held_back_ = nullptr;  // freed blocks full of poison; null until there is one
+  Fall fall_{};
+  std::atomic<uint32_t> held_pages_{0};  // free pages that are waited for
+  HeldBack* held_back_ = nullptr;        // freed blocks full of poison; null until there is one
   Asked asked_{};
   static constexpr unsigned kBinGroups = (kSizeClassCount + HeapBins::kBins - 1) / HeapBins::kBins;
   HeapBins* groups_[kBinGroups] = {};
