@@ -30,6 +30,9 @@ class ThreadFall {
   /// what it is done with.
   static constexpr uint32_t kRefillsToGrow = 16;
 
+  /// More than any fall: a test lets no fall give anything back (PageHeap::keep_falls()).
+  static constexpr size_t kEverything = SIZE_MAX / 2;
+
   struct Nothing {};
   /// All zero, for the caches that hold nothing.
   constexpr explicit ThreadFall(Nothing) : step_(0) {}
@@ -77,7 +80,8 @@ class ThreadFall {
     const size_t at_stake = look.free + (falls ? look.cached : 0);
     const bool is_held = at_stake <= look.returned;
     // What others took again says nothing of this thread, until it took again itself.
-    if (at_stake <= most || (is_held && comes_back_)) return {is_held, false, 0, false};
+    const bool waits = comes_back_ || look.returned >= kEverything;
+    if (at_stake <= most || (is_held && waits)) return {is_held, false, 0, false};
     if (share < kFallStep) step_ = kLeastFallStep;
     return {is_held, true, most / look.threads, look.free > most && !is_held};
   }
