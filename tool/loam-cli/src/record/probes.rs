@@ -238,7 +238,7 @@ fn gaps(probes: &Probes, walk: &Walk) -> Vec<String> {
         ),
         Some(why) => format!(
             "frees were watched in {watched:.1} % of the process's time, and the heap can not be walked ({why}); a block that was \
-             freed meanwhile may count as live"
+             freed meanwhile counts as live in the trace, and what grew is told as if each stack's blocks were freed at an even pace"
         ),
     });
     lines

@@ -53,7 +53,18 @@ pub struct Followed {
     /// Stacks that are not unwound yet, each of a place in `waiting`.
     queue: VecDeque<(usize, CopiedStack)>,
     sites: Sites,
+    /// By site: frees that were seen of blocks after their round, and seconds in which they could be seen.
+    ends: Vec<(f64, f64)>,
     taken: u64,
+}
+
+/// Two clocks of the process's own time: all of it, and that in which frees were watched.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Clocks {
+    /// All.
+    pub own: f64,
+    /// Watched.
+    pub watched: f64,
 }
 
 impl Followed {
@@ -64,6 +75,7 @@ impl Followed {
             waiting: Vec::new(),
             queue: VecDeque::new(),
             sites: Sites::of(pid),
+            ends: Vec::new(),
             taken: 0,
         }
     }
@@ -106,6 +118,53 @@ impl Followed {
     pub fn gone(&mut self, address: Address, time: u64) {
         if let Some(block) = self.live.remove(&address) {
             self.waiting.push(Waiting::Gone(time, address, block));
+        }
+    }
+
+    /// A probe saw the free of the block at that place, if there is one.
+    pub fn freed(&mut self, address: Address, time: u64, rounds: &[Round], clocks: Clocks) {
+        if let Some(block) = self.live.get(&address).copied() {
+            if let Some(watched) = watched(&block, rounds, clocks) {
+                self.end(block.site, 1.0, watched);
+            }
+            self.gone(address, time);
+        }
+    }
+
+    fn end(&mut self, site: u32, frees: f64, watched: f64) {
+        let site = site as usize;
+        if site >= self.ends.len() {
+            self.ends.resize(site + 1, (0.0, 0.0));
+        }
+        self.ends[site].0 += frees;
+        self.ends[site].1 += watched;
+    }
+
+    /// How probable it is that a block lives that is not known to be dead, by site and round, where no walk can tell: as if
+    /// blocks of a site were freed at an even pace, in the times that were watched and in those that were not.
+    pub fn survival(&self, rounds: &[Round], clocks: Clocks) -> impl Fn(usize, usize) -> f64 {
+        let mut ends = self.ends.clone();
+        ends.resize(self.sites.all().len(), (0.0, 0.0));
+        for block in self.live.values() {
+            if let Some(watched) = watched(block, rounds, clocks) {
+                ends[block.site as usize].1 += watched;
+            }
+        }
+        let unwatched: Vec<f64> = rounds
+            .iter()
+            .map(|round| {
+                let (own, watched) = (
+                    clocks.own - round.clocks.own,
+                    clocks.watched - round.clocks.watched,
+                );
+                (own - watched).max(0.0)
+            })
+            .collect();
+        move |site, round| match ends.get(site) {
+            Some((frees, watched)) if *frees > 0.0 => {
+                (-frees / watched.max(1e-6) * unwatched[round]).exp()
+            }
+            _ => 1.0,
         }
     }
 
@@ -209,13 +268,20 @@ impl Followed {
         }
     }
 
-    /// By how much each stack grew, by its number: what came under it before that time and lives, times two.
-    pub fn growth(&self, rounds: &[Round], half: u64) -> Vec<f64> {
+    /// By how much each stack grew, by its number: what came under it before that time and lives, times two. `lives`: how
+    /// probable that is, by site and round.
+    pub fn growth(
+        &self,
+        rounds: &[Round],
+        half: u64,
+        lives: impl Fn(usize, usize) -> f64,
+    ) -> Vec<f64> {
         let mut all = vec![0.0; self.sites.all().len()];
         for block in self.live.values() {
             if block.time < half && block.site != UNKNOWN {
-                let weight = rounds[block.round as usize].weight;
-                all[block.site as usize] += 2.0 * weight * block.requested as f64;
+                let (site, round) = (block.site as usize, block.round as usize);
+                let weight = rounds[round].weight * lives(site, round);
+                all[site] += 2.0 * weight * block.requested as f64;
             }
         }
         all
@@ -229,6 +295,12 @@ impl Followed {
             blocks.map(|block| (block.round as usize, block.requested)),
         )
     }
+}
+
+/// For how long a free of the block could be seen after its round; none while that lasts.
+fn watched(block: &Live, rounds: &[Round], clocks: Clocks) -> Option<f64> {
+    let next = rounds.get(block.round as usize + 1)?;
+    (block.site != UNKNOWN).then(|| (clocks.watched - next.clocks.watched).max(0.0))
 }
 
 #[cfg(test)]
@@ -268,6 +340,24 @@ mod tests {
             followed.places().is_empty(),
             "smaller than what was requested"
         );
+    }
+
+    #[test]
+    fn blocks_of_a_site_that_frees_are_not_taken_for_a_leak() {
+        let mut followed = followed();
+        followed.unwind(usize::MAX);
+        let clocks = |own, watched| Clocks { own, watched };
+        let mut rounds = [Round::begin(0, Default::default(), 0); 2];
+        rounds[1].clocks = clocks(1.0, 1.0);
+        // Nothing was freed in two seconds that were watched, of ten.
+        let lives = followed.survival(&rounds, clocks(11.0, 3.0));
+        assert_eq!(lives(0, 0), 1.0);
+        // One of three after a second: then of the others few live after eight seconds that were not watched.
+        followed.freed(0x1000, 0x9000, &rounds, clocks(3.0, 2.0));
+        let lives = followed.survival(&rounds, clocks(11.0, 3.0));
+        let pace = 1.0 / (1.0 + 2.0 + 2.0);
+        assert!((lives(0, 0) - f64::exp(-pace * 8.0)).abs() < 1e-9);
+        assert_eq!(followed.places(), [0x2000, 0x3000]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ use crate::remote::ProcessMemory;
 use crate::rings::now;
 use crate::sites::{Change, Sites};
 use entries::Call;
-use followed::Followed;
+use followed::{Clocks, Followed};
 use kernel::{Event, Kernel};
 use loam_format::memory::Memory;
 use pairs::{Block, Pairs, Said};
@@ -149,8 +149,7 @@ pub struct Probes {
     pairs: Pairs,
     followed: Followed,
     has_gaps: bool,
-    /// Own time in which frees were watched.
-    watched: f64,
+    clocks: Clocks,
     first: Option<Spent>,
     looked: Instant,
     look_cost: Duration,
@@ -215,7 +214,7 @@ impl Probes {
             pairs: Pairs::default(),
             followed: Followed::of(pid),
             has_gaps: false,
-            watched: 0.0,
+            clocks: Clocks::default(),
             first: None,
             looked: instant,
             look_cost: Duration::ZERO,
@@ -327,11 +326,8 @@ impl Probes {
 
     /// The part of its own time in which the process's frees were watched.
     pub fn watched(&self) -> f64 {
-        let all = self
-            .first
-            .map_or(0.0, |first| self.spent.since(&first).own(self.scale));
-        match all > 0.0 {
-            true => (self.watched / all).min(1.0),
+        match self.clocks.own > 0.0 {
+            true => (self.clocks.watched / self.clocks.own).min(1.0),
             false => 1.0,
         }
     }
@@ -388,7 +384,14 @@ impl Probes {
     pub fn growth(&self) -> Vec<f64> {
         let first = self.rounds.first().map_or(0, |first| first.at);
         let half = first + self.boundary.saturating_sub(first) / 2;
-        self.followed.growth(&self.rounds, half)
+        // A walk tells what lives. Without one, the frees that were seen tell how many were not.
+        let is_unsure = self.has_gaps && self.looks == 0;
+        let survival = self.followed.survival(&self.rounds, self.clocks);
+        self.followed
+            .growth(&self.rounds, half, |site, round| match is_unsure {
+                true => survival(site, round),
+                false => 1.0,
+            })
     }
 
     /// What came since the first window and lives.
@@ -499,8 +502,9 @@ impl Probes {
         self.opened = Instant::now();
         self.opened_at = self.at;
         self.first.get_or_insert(self.spent);
-        self.rounds
-            .push(Round::begin(self.opened_at, self.spent, self.hits));
+        let mut round = Round::begin(self.opened_at, self.spent, self.hits);
+        round.clocks = self.clocks;
+        self.rounds.push(round);
         self.boundary = self.opened_at;
     }
 
@@ -585,7 +589,10 @@ impl Probes {
         self.frees += frees;
         for (time, said) in all {
             match said {
-                Said::Went(address) => self.followed.gone(address, time),
+                Said::Went(address) => {
+                    self.followed
+                        .freed(address, time, &self.rounds, self.clocks);
+                }
                 Said::Came(block) => self.came(time, block),
                 Said::CameAt(place, block) => {
                     let mut bytes = [0; 8];
@@ -658,8 +665,9 @@ impl Probes {
         let since = self.spent.since(&before);
         let probes = since.probes(self.scale);
         let own = (since.all - probes).max(0.0);
+        self.clocks.own += own;
         if !self.links[1].is_empty() {
-            self.watched += own;
+            self.clocks.watched += own;
         }
         let share = time.min(1.0);
         if time > 0.0 {

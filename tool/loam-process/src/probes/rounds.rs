@@ -13,6 +13,8 @@
 //! weight = own of the round / own of its window
 //! ```
 
+use super::followed::Clocks;
+
 /// At least this part of a time is the process's own: less can not be told from the prices' errors.
 const LEFT: f64 = 0.03;
 /// In a window the process does not ask for blocks so many times more often than in others. Chosen.
@@ -69,6 +71,8 @@ pub struct Round {
     pub lost: u64,
     /// Events before.
     pub hits: u64,
+    /// The clocks at its begin.
+    pub clocks: Clocks,
     /// For how many blocks one stands.
     pub weight: f64,
     /// By which part that may be wrong.
@@ -88,6 +92,7 @@ impl Round {
             blocks: 0,
             lost: 0,
             hits,
+            clocks: Clocks::default(),
             weight: 1.0,
             error: 0.0,
             own: 0.0,
