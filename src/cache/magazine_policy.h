@@ -59,6 +59,7 @@ enum class Way : uint8_t { kNone, kTake, kGive };
          : by_bytes > kMaxCapacity ? kMaxCapacity
                                    : static_cast<unsigned>(by_bytes);
 }
+static_assert(max_capacity(16) <= kMaxCapacity, "what Tuning and held() count on");
 
 /// The slots of a magazine that is used one way; `bytes` is its maximum.
 [[nodiscard]] constexpr unsigned one_way_capacity(size_t block_bytes, size_t bytes = kOneWayBytes) {
