@@ -5,8 +5,9 @@
 //!  look 2   the same, with types -> walk -> holders -> rows; what nothing reached both times is lost
 //! ```
 //!
-//! A process runs on meanwhile. A pointer that moves from a place that was not read yet to one that was already read is
-//! not seen, so one look alone may miss it. A core does not change, so one look is enough.
+//! A process runs on meanwhile. A pointer that moves from a place that was not read yet to one that
+//! was already read is not seen, so one look alone may miss it. A core does not change, so one look
+//! is enough.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -162,8 +163,8 @@ pub enum CensusError {
 /// What is wanted beside the counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted {
-    /// The time between the two looks at what runs. Without it there is one look, and what is called lost may only have
-    /// been on its way.
+    /// The time between the two looks at what runs. Without it there is one look, and what is
+    /// called lost may only have been on its way.
     pub wait: Option<Duration>,
     /// How the bytes of an example begin. They are the program's secrets.
     pub content: bool,
@@ -556,7 +557,8 @@ impl Sorter<'_> {
         }
     }
 
-    /// Whether a block of the same type holds this one. Chains of holders of other types are followed so far.
+    /// Whether a block of the same type holds this one. Chains of holders of other types are
+    /// followed so far.
     fn is_nested(&self, number: u32, kind: u32) -> bool {
         const FURTHEST: usize = 256;
         let mut at = number;

@@ -95,8 +95,8 @@ impl Content {
         }
     }
 
-    /// What these bytes, the first ones of a block of that size, look like. `is_block` says whether a word leads to a
-    /// block.
+    /// What these bytes, the first ones of a block of that size, look like. `is_block` says whether
+    /// a word leads to a block.
     pub fn of(bytes: &[u8], size: u64, mut is_block: impl FnMut(u64) -> bool) -> Content {
         let bytes = &bytes[..bytes.len().min(LOOKED_AT)];
         if bytes.iter().all(|byte| *byte == 0) {
@@ -129,7 +129,8 @@ impl Content {
     }
 }
 
-/// Bytes for people: as text if they are one, else as words in hexadecimal digits. Nothing in it can speak to a terminal.
+/// Bytes for people: as text if they are one, else as words in hexadecimal digits. Nothing in it
+/// can speak to a terminal.
 pub fn shown(bytes: &[u8]) -> String {
     if is_text(bytes) {
         let end = bytes.iter().position(|byte| *byte == 0);

@@ -5,8 +5,8 @@
 //!  PT_NOTE   threads' registers, the process's number and name, which file lies where
 //! ```
 //!
-//! What no core has is read from the files that were mapped, if they are still the same: the first page of each is in the
-//! core.
+//! What no core has is read from the files that were mapped, if they are still the same: the first
+//! page of each is in the core.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -102,8 +102,8 @@ fn is_lz4(head: &[u8]) -> bool {
     head.starts_with(&[0x04, 0x22, 0x4d, 0x18])
 }
 
-/// The core's file; a compressed one is written out to a temporary file, with holes where it is zero. The second part
-/// says that its end is missing.
+/// The core's file; a compressed one is written out to a temporary file, with holes where it is
+/// zero. The second part says that its end is missing.
 fn opened(path: &Path) -> io::Result<(File, bool)> {
     let mut file = File::open(path)?;
     let mut head = [0; 4];
@@ -224,7 +224,8 @@ impl Core {
         Ok(core)
     }
 
-    /// Adds mapped files that the core has no segment for: `gcore` leaves out code and other parts that are as in the file.
+    /// Adds mapped files that the core has no segment for: `gcore` leaves out code and other parts
+    /// that are as in the file.
     fn add_files(&mut self, named: &[Named]) {
         let mut added = Vec::new();
         for one in named {
@@ -318,7 +319,8 @@ impl Core {
         }
     }
 
-    /// Whether the file of that name is the one that was mapped, by the first page of it that the core has.
+    /// Whether the file of that name is the one that was mapped, by the first page of it that the
+    /// core has.
     fn is_same(&self, name: &str) -> bool {
         let Ok(file) = File::open(name) else {
             return false;

@@ -1,10 +1,12 @@
-//! Which block points to which: found by looking at every word of the live blocks, by several threads.
+//! Which block points to which: found by looking at every word of the live blocks, by several
+//! threads.
 //!
-//! A word that leads into a block, to its beginning or not, is an edge. So a number that happens to look like an address
-//! is one as well. A block has at most one edge to another.
+//! A word that leads into a block, to its beginning or not, is an edge. So a number that happens to
+//! look like an address is one as well. A block has at most one edge to another.
 //!
-//! Where blocks lie side by side, the pointer behind a full buffer's end is the next block's address. Such words are told
-//! apart ([`Ends`]): they say that the next block may be held, and nothing of who holds it.
+//! Where blocks lie side by side, the pointer behind a full buffer's end is the next block's
+//! address. Such words are told apart ([`Ends`]): they say that the next block may be held, and
+//! nothing of who holds it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -50,7 +52,8 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Whether this word, which leads to that block, is where a buffer ends. `next`: the word behind it.
+    /// Whether this word, which leads to that block, is where a buffer ends. `next`: the word
+    /// behind it.
     pub fn is_one(
         &mut self,
         address: u64,
@@ -310,7 +313,8 @@ impl<'a> Scanner<'a> {
         kind
     }
 
-    /// Reads from an address on. What holds nothing at all far away is skipped by the caller's next read.
+    /// Reads from an address on. What holds nothing at all far away is skipped by the caller's next
+    /// read.
     fn load(&mut self, at: u64, limit: u64) -> bool {
         let length = (limit - at).min(WINDOW as u64) as usize;
         self.at = at;

@@ -198,7 +198,8 @@ fn of_glibc(target: &dyn Target, collector: &mut Collector) -> Result<Told, Glib
     let mut ranges = Vec::new();
     for (arena, figures) in collector.arenas.iter().zip(&walked.arenas) {
         ranges.push((arena.address, arena.address + ARENA_RECORD));
-        // What could not be followed may hold pointers, so that it is looked at like any other memory.
+        // What could not be followed may hold pointers, so that it is looked at like any other
+        // memory.
         if figures.unread > 0 {
             continue;
         }

@@ -5,8 +5,8 @@
 //!          '-> modules: files, symbols -> types              '-> roots ---------'
 //! ```
 //!
-//! Nothing is stopped, written or prepared. Nothing that is read is trusted: time and memory are bounded by the size of
-//! the target, and what was not followed is said.
+//! Nothing is stopped, written or prepared. Nothing that is read is trusted: time and memory are
+//! bounded by the size of the target, and what was not followed is said.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

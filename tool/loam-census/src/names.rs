@@ -1,4 +1,5 @@
-//! Names of types, variables and files: demangled, short, and safe to print. A target chooses all of them.
+//! Names of types, variables and files: demangled, short, and safe to print. A target chooses all
+//! of them.
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
@@ -25,7 +26,8 @@ pub fn printable(name: &str, most: usize) -> String {
     text
 }
 
-/// The C++ type of a mangled type's name, as `typeid(T).name()` gives it; none if it is no such name.
+/// The C++ type of a mangled type's name, as `typeid(T).name()` gives it; none if it is no such
+/// name.
 pub fn of_type(mangled: &str) -> Option<String> {
     let mangled = mangled.strip_prefix('*').unwrap_or(mangled);
     if mangled.len() < 2 || !mangled.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -62,7 +64,8 @@ fn demangled(symbol: &str) -> Option<String> {
     symbol.demangle(&DemangleOptions::default()).ok()
 }
 
-/// Without what says nothing to a reader: default arguments of templates, and the library's inline namespaces.
+/// Without what says nothing to a reader: default arguments of templates, and the library's inline
+/// namespaces.
 fn shortened(name: &str) -> String {
     let name = name
         .replace(

@@ -7,8 +7,9 @@
 //!  holder    the nearest number through which all paths lead
 //! ```
 //!
-//! The walk and the search for holders (semi-dominators and nearest common ancestors) need no recursion and a time that
-//! grows little faster than the graph. Nothing here is of more than 32 bits a block.
+//! The walk and the search for holders (semi-dominators and nearest common ancestors) need no
+//! recursion and a time that grows little faster than the graph. Nothing here is of more than 32
+//! bits a block.
 
 use crate::graph::Graph;
 use crate::roots::{Rank, Roots};
@@ -28,9 +29,11 @@ pub struct Walk {
     pub behind_lasting: u32,
     /// Numbers below this one are reached from those, or from stacks.
     pub behind_strong: u32,
-    /// Numbers below this one, and not below the others, are reached from dead parts of stacks alone.
+    /// Numbers below this one, and not below the others, are reached from dead parts of stacks
+    /// alone.
     pub behind_weak: u32,
-    /// Blocks that are lost and that no other lost block points to, or that stand for a ring of them.
+    /// Blocks that are lost and that no other lost block points to, or that stand for a ring of
+    /// them.
     pub heads: u32,
 }
 
@@ -125,8 +128,8 @@ impl Walk {
         walk
     }
 
-    /// Walks on from blocks that lie where a buffer of a reached one ends, and that nothing else reached: they may be
-    /// held, and who holds them is not known.
+    /// Walks on from blocks that lie where a buffer of a reached one ends, and that nothing else
+    /// reached: they may be held, and who holds them is not known.
     fn behind_ends(
         &mut self,
         node: u32,
@@ -264,7 +267,8 @@ pub fn holders(graph: Graph, roots: &Roots, walk: Walk) -> Holders {
     }
 }
 
-/// The number with the lowest semi-dominator on the way up from a number, among those from `last` on.
+/// The number with the lowest semi-dominator on the way up from a number, among those from `last`
+/// on.
 fn lowest(
     number: u32,
     last: u32,
@@ -300,8 +304,8 @@ fn turned(mut graph: Graph, roots: &Roots, walk: &Walk) -> Before {
     let count = walk.order.len();
     let mut offsets = vec![0_u32; count + 1];
     let number = |node: u32| walk.number[node as usize];
-    // What is lost itself holds nothing that others hold, and what is in doubt nothing that is not. What only stacks lead
-    // to holds nothing that variables hold.
+    // What is lost itself holds nothing that others hold, and what is in doubt nothing that is not.
+    // What only stacks lead to holds nothing that variables hold.
     let ends = [walk.behind_lasting, walk.behind_strong, walk.behind_weak];
     let part = |number: u32| ends.iter().filter(|end| number >= **end).count();
     let counts = |from: u32, to: u32| part(from) <= part(to);
@@ -383,7 +387,8 @@ mod tests {
 
     #[test]
     fn what_lies_where_a_buffer_ends_is_reached_but_not_held_by_it() {
-        // 0 has the buffer 1, which ends where 2 begins; 2 has 3, whose buffer ends where 4 begins. 5 has 1 as well.
+        // 0 has the buffer 1, which ends where 2 begins; 2 has 3, whose buffer ends where 4 begins.
+        // 5 has 1 as well.
         let mut graph = Graph::of_edges(&[&[1], &[], &[3], &[], &[], &[]]);
         graph.ends = vec![(0, 2), (3, 4)];
         let roots = roots(&[0]);

@@ -6,8 +6,8 @@
 //!  type     | count | its type | size | tp_name | tp_basicsize | ...
 //! ```
 //!
-//! A pool's header has seven fields that depend on each other, so that nothing else looks like one. A type is known by
-//! its own type, which leads in at most four steps to the type that is its own.
+//! A pool's header has seven fields that depend on each other, so that nothing else looks like one.
+//! A type is known by its own type, which leads in at most four steps to the type that is its own.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
@@ -55,7 +55,8 @@ pub struct Pools {
     /// Arenas with a pool that was ever used.
     #[serde(default)]
     pub arenas: u64,
-    /// Of these, those whose live blocks are less than a quarter of their pools that were ever used.
+    /// Of these, those whose live blocks are less than a quarter of their pools that were ever
+    /// used.
     #[serde(default)]
     pub sparse_arenas: u64,
     /// Bytes of all pools of these.
@@ -185,7 +186,8 @@ pub fn pools(target: &dyn Target, is_heap: impl Fn(u64) -> bool) -> Option<Found
         if of_mapping == 0 {
             continue;
         }
-        // Arenas lie side by side with other memory in one mapping. Pools that were never used are at an arena's end.
+        // Arenas lie side by side with other memory in one mapping. Pools that were never used are
+        // at an arena's end.
         let arena = ARENAS[usize::from(length != Some(POOLS[0]))];
         found.pools.arena_bytes += of_mapping.next_multiple_of(arena).min(mapping.size());
         found.pools.pool_bytes += of_mapping;

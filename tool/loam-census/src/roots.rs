@@ -1,4 +1,5 @@
-//! Where pointers to blocks begin: variables, stacks, registers, and memory that the program maps itself.
+//! Where pointers to blocks begin: variables, stacks, registers, and memory that the program maps
+//! itself.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,7 +30,8 @@ pub struct Root {
 pub enum Rank {
     /// Variables and mappings stay, so what they lead to is held by them.
     Lasting,
-    /// Stacks and registers borrow most of what they point to. They hold what nothing else leads to.
+    /// Stacks and registers borrow most of what they point to. They hold what nothing else leads
+    /// to.
     Passing,
     /// A dead part of a stack: what only it points to is neither held nor surely lost.
     Dead,

@@ -116,8 +116,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of these blocks without those at `freed`. Stretches that overlap an earlier one are left out; the second
-    /// part of the answer counts them.
+    /// A table of these blocks without those at `freed`. Stretches that overlap an earlier one are
+    /// left out; the second part of the answer counts them.
     pub fn of(mut stretches: Vec<Stretch>, mut freed: Vec<u64>) -> (Table, usize) {
         freed.sort_unstable();
         stretches.retain(|stretch| !stretch.is_empty());

@@ -34,8 +34,8 @@ pub trait Target: Sync {
     fn memory(&self) -> &(dyn Memory + Sync);
     /// Its mappings, in the order of their addresses.
     fn mappings(&self) -> &[Mapping];
-    /// Parts of a range that hold something. What holds nothing is zero or a file's, and is not read, because a read
-    /// would give the process pages.
+    /// Parts of a range that hold something. What holds nothing is zero or a file's, and is not
+    /// read, because a read would give the process pages.
     fn present(&self, start: u64, end: u64) -> Vec<(u64, u64)>;
     /// Its threads.
     fn threads(&self) -> Vec<Thread>;
@@ -67,7 +67,8 @@ impl Memory for Bytes<'_> {
 }
 
 impl dyn Target + '_ {
-    /// Fills the buffer with what can be read; the rest is zero. The answer is how many bytes could not be read.
+    /// Fills the buffer with what can be read; the rest is zero. The answer is how many bytes could
+    /// not be read.
     pub fn fill(&self, address: u64, buffer: &mut [u8]) -> u64 {
         buffer.fill(0);
         let end = address.saturating_add(buffer.len() as u64);
@@ -158,8 +159,8 @@ impl Live {
     }
 }
 
-/// The line of `/proc/PID/task/TID/syscall`: number, six arguments, stack pointer, program counter; or `-1`, stack
-/// pointer, program counter; or `running`.
+/// The line of `/proc/PID/task/TID/syscall`: number, six arguments, stack pointer, program counter;
+/// or `-1`, stack pointer, program counter; or `running`.
 fn parse_syscall(id: u64, line: &str) -> Thread {
     let words: Vec<u64> = line
         .split_ascii_whitespace()

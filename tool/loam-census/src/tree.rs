@@ -5,8 +5,9 @@
 //!                                        '-> ...     '-> numbers
 //! ```
 //!
-//! A name that an ancestor a few steps above has is that ancestor's: a list of a million nodes is one place. The tree is
-//! cut to the places that hold most, so that it is small however large the heap is.
+//! A name that an ancestor a few steps above has is that ancestor's: a list of a million nodes is
+//! one place. The tree is cut to the places that hold most, so that it is small however large the
+//! heap is.
 
 use std::collections::HashMap;
 

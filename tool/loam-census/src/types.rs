@@ -9,7 +9,8 @@
 //!  otherwise                             -> what its bytes look like (content)
 //! ```
 //!
-//! Type information is in memory, because `dynamic_cast` needs it. So stripped programs have it, too.
+//! Type information is in memory, because `dynamic_cast` needs it. So stripped programs have it,
+//! too.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, RwLock};

@@ -8,9 +8,10 @@
 //!                                                              verb has not ended after its grace
 //! ```
 //!
-//! The thread waits for nothing else, so a verb ends too while its work hangs: in a file system that does not answer, or in
-//! a write to a terminal that is stopped. A signal that the caller has this process ignore (`nohup`) stays ignored. `run` has
-//! no such thread: the program that it becomes takes signals by itself.
+//! The thread waits for nothing else, so a verb ends too while its work hangs: in a file system
+//! that does not answer, or in a write to a terminal that is stopped. A signal that the caller has
+//! this process ignore (`nohup`) stays ignored. `run` has no such thread: the program that it
+//! becomes takes signals by itself.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::BorrowedFd;
@@ -121,8 +122,9 @@ impl Watch {
         }
     }
 
-    /// For a server that takes the other signals by itself, and which the end of a connection must not end: what a write of
-    /// its own causes is sent to the thread that wrote, and the watch sees only what is sent to the process.
+    /// For a server that takes the other signals by itself, and which the end of a connection must
+    /// not end: what a write of its own causes is sent to the thread that wrote, and the watch sees
+    /// only what is sent to the process.
     pub fn pipe_signal_only() -> Watch {
         Watch {
             signals: vec![Signal::SIGPIPE],
@@ -164,7 +166,8 @@ impl Watch {
         for signal in self.signals.iter().copied().filter(heeded) {
             wanted.add(signal);
         }
-        // A caller that blocks signals, as some do around starting a process, must not make it immortal.
+        // A caller that blocks signals, as some do around starting a process, must not make it
+        // immortal.
         let mut others = SigSet::empty();
         for signal in ASKING.into_iter().filter(|s| !wanted.contains(*s)) {
             others.add(signal);
@@ -272,8 +275,9 @@ impl Ending {
     }
 }
 
-/// Stops this process, or all that the terminal would stop with it (`sh -c "loam top"`), as if nobody had taken the signal:
-/// the system knows when there is no shell that could continue it, and stops nothing then.
+/// Stops this process, or all that the terminal would stop with it (`sh -c "loam top"`), as if
+/// nobody had taken the signal: the system knows when there is no shell that could continue it, and
+/// stops nothing then.
 pub fn pause(whole_group: bool) {
     let mut stop = SigSet::empty();
     stop.add(Signal::SIGTSTP);
@@ -340,7 +344,8 @@ impl Watcher {
         }
     }
 
-    /// Waits for a signal, a stream's end, or the time; says which stream ended, and forgets all of them then.
+    /// Waits for a signal, a stream's end, or the time; says which stream ended, and forgets all of
+    /// them then.
     fn wait(&mut self, limit: Option<Duration>) -> io::Result<Option<Reason>> {
         let signals = PollFd::new(&self.signals, PollFlags::IN);
         // Nothing is asked of a stream: a hang-up and a missing reader are told unasked.

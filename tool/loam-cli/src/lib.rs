@@ -3,12 +3,13 @@
 //! A verb parses its arguments, resolves them into plain structs, lets the crates below compute,
 //! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
 //! `lab` measures them, `record` writes what a program asks for into a trace, `trace` says what is
-//! in it, `replay` measures it on each heap and `gate` compares it with a baseline, `check` says whether the replacement of malloc
-//! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `census` says what live blocks are, `trim`
-//! gives free pages back, `pins` says whose blocks keep sparse
-//! pages and `map` draws them, `mcp` answers assistants, `recipes` says which verb answers what, `generate` prints
-//! the documentation that is made from the help.
-//! `output` prints messages; `names` says which names of functions are not to be trusted; `ending` listens for signals and for streams that go away.
+//! in it, `replay` measures it on each heap and `gate` compares it with a baseline, `check` says
+//! whether the replacement of malloc took, `stats`, `top` and `export` show what heaps do, `doctor`
+//! judges them, `census` says what live blocks are, `trim` gives free pages back, `pins` says whose
+//! blocks keep sparse pages and `map` draws them, `mcp` answers assistants, `recipes` says which
+//! verb answers what, `generate` prints the documentation that is made from the help. `output`
+//! prints messages; `names` says which names of functions are not to be trusted; `ending` listens
+//! for signals and for streams that go away.
 
 #![forbid(unsafe_code)]
 
@@ -50,7 +51,8 @@ use exit::Exit;
 
 /// Runs the verb that the command line named.
 pub fn dispatch(cli: Cli) -> Result<Exit> {
-    // `run` becomes another program, `record` starts one; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
+    // `run` becomes another program, `record` starts one; `top` and `lab` have something to put in
+    // order first; the lab's watchdog outlives it.
     match cli.verb {
         Verb::Run(_)
         | Verb::Record(_)
@@ -61,7 +63,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Advise(_)
         | Verb::Gate(_)
         | Verb::LabWatchdog => {}
-        // A signal ends it at once, and a question with it; the reader of an answer may go away between two.
+        // A signal ends it at once, and a question with it; the reader of an answer may go away
+        // between two.
         Verb::Mcp(_) => drop(Watch::at_once(&[]).begin()?),
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
         Verb::Allocators(_)

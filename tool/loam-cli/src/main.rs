@@ -28,8 +28,8 @@ fn main() -> ExitCode {
     ExitCode::from(exit)
 }
 
-/// clap prints its own help and usage errors, and exits with 2, which is what `Exit::Error` means here too. It repeats
-/// arguments as they are, so what a terminal would obey in them is taken out.
+/// clap prints its own help and usage errors, and exits with 2, which is what `Exit::Error` means
+/// here too. It repeats arguments as they are, so what a terminal would obey in them is taken out.
 fn usage(error: &clap::Error) -> ExitCode {
     let arguments = std::env::args_os();
     let is_plain = |argument: OsString| argument.to_string_lossy().chars().all(plain::shows);

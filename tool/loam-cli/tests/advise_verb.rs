@@ -1,5 +1,5 @@
-//! `loam advise`: a line to copy, "nothing helps", and changes to the program. A replay that is not known to reproduce
-//! the program gets no advice.
+//! `loam advise`: a line to copy, "nothing helps", and changes to the program. A replay that is not
+//! known to reproduce the program gets no advice.
 
 use crate::common;
 use crate::common::recorded;
@@ -8,8 +8,8 @@ use std::path::Path;
 use crate::common::{compile, loam_in, record_orders, root, Ran};
 use serde_json::Value;
 
-/// If there were two trials, one of them might be left out as noisy, and a single one has no interval. Of three
-/// trials, at least two count.
+/// If there were two trials, one of them might be left out as noisy, and a single one has no
+/// interval. Of three trials, at least two count.
 fn advise(folder: &Path, trace: &str, more: &[&str]) -> Ran {
     let ran = loam_in(
         folder,
@@ -46,8 +46,8 @@ fn advice_is_a_line_to_copy_or_that_nothing_helps_or_refused() {
     assert!(ran.err.contains("no advice is drawn"), "{ran:?}");
 }
 
-/// The replays say what they say; really running decides. Under "worse", which is Loam with a variable, the program takes more
-/// than was recorded. Replays know nothing of that.
+/// The replays say what they say; really running decides. Under "worse", which is Loam with a
+/// variable, the program takes more than was recorded. Replays know nothing of that.
 #[test]
 fn an_advice_that_does_not_hold_when_the_command_is_really_run_is_taken_back() {
     if !common::can_replay_on_loam() {
@@ -102,8 +102,8 @@ int main(void) {
         (advised, answer["verified"]["candidates"].clone())
     };
     let ratio = |found: &Value, end: &str| found[0]["memory_ratio"][end].as_f64().unwrap();
-    // The memory is sure. Whether the processor time is, the machine decides: if not in the replays,
-    // nothing is really run, and if not in the real runs, the advice does not hold.
+    // The memory is sure. Whether the processor time is, the machine decides: if not in the
+    // replays, nothing is really run, and if not in the real runs, the advice does not hold.
     let (advised, found) = tried("better=loam");
     if found.is_null() {
         common::skip("the machine is too busy for replays whose times are sure");

@@ -190,7 +190,8 @@ fn a_process_is_recorded_left_alone_and_recorded_again() {
         assert_eq!(of_old(&told.existing), 500 - 250 * round);
         assert_eq!(of_old(&told.existing_freed), 250);
         assert_eq!(told.existing.get(&(3 << 20)), Some(&1));
-        // If a thread lost the processor inside a call when recording began, the recording may lack this one call.
+        // If a thread lost the processor inside a call when recording began, the recording may lack
+        // this one call.
         assert!(told.odd <= THREADS && told.late == 0, "{told:?}");
         // Without a recording, the program goes on.
         program.order("fork");

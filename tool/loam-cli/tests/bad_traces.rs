@@ -1,5 +1,5 @@
-//! Files that are no trace, or no readable one. Each verb that takes a trace reports what is wrong, where, and what to
-//! do.
+//! Files that are no trace, or no readable one. Each verb that takes a trace reports what is wrong,
+//! where, and what to do.
 
 use crate::common;
 use crate::common::recorded;
@@ -27,8 +27,8 @@ const VERBS: [(&[&str], &[&str]); 10] = [
 ];
 /// Verbs that replay.
 const REPLAYING: [&str; 3] = ["replay", "advise", "gate"];
-/// Verbs that have an answer for a trace without events: its first events, what is wrong with it, or a table without
-/// rows.
+/// Verbs that have an answer for a trace without events: its first events, what is wrong with it,
+/// or a table without rows.
 const CONTENT: [&str; 3] = ["head", "check", "export"];
 /// Verbs that read a trace once, so that it may come from a pipe.
 const ONCE: [&str; 2] = ["head", "check"];
@@ -307,7 +307,8 @@ fn within(dir: &Path, mib: u64, arguments: &[&str]) -> Ran {
     Ran::of(command.output().unwrap())
 }
 
-/// Each of twelve processes has a description of almost 16 MiB, in a file of some kilobytes. In memory they have 134 MB.
+/// Each of twelve processes has a description of almost 16 MiB, in a file of some kilobytes. In
+/// memory they have 134 MB.
 #[test]
 fn descriptions_of_all_processes_together_are_bounded() {
     let temporary = tempfile::tempdir().unwrap();

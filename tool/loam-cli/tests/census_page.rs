@@ -1,4 +1,5 @@
-//! `loam census --html`: its page in headless Chromium, with a hundred types, ten thousand, and a million.
+//! `loam census --html`: its page in headless Chromium, with a hundred types, ten thousand, and a
+//! million.
 
 use std::fs;
 use std::path::{Path, PathBuf};

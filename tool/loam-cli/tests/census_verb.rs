@@ -152,7 +152,8 @@ fn on_loam_types_holders_and_lost_blocks_are_the_same() {
     assert!(several * 50 < number(&census["live"], "bytes"), "{several}");
 }
 
-/// Blocks of all sizes on all paths of the heap, private heaps included, of which half are freed by other threads.
+/// Blocks of all sizes on all paths of the heap, private heaps included, of which half are freed by
+/// other threads.
 #[test]
 fn each_live_block_is_counted_and_no_freed_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -403,8 +404,8 @@ fn contents_are_shown_only_where_that_is_asked_for() {
     }
 }
 
-/// Rings, a pointer many million times, very many mappings, damaged headers, blocks that come and go: the census ends, and
-/// its figures add up.
+/// Rings, a pointer many million times, very many mappings, damaged headers, blocks that come and
+/// go: the census ends, and its figures add up.
 #[test]
 fn hostile_heaps_are_counted_and_what_was_not_followed_is_said() {
     hostile(&["ring 200000", "star 4", "mappings 20000", "damage", "churn"]);

@@ -1,6 +1,7 @@
 //! `loam check` on a program that is made for each case, with a stand-in for the heap.
 //!
-//! The stand-in passes every call on to the C library. It has the heap's symbol, so that it is recognised as the heap.
+//! The stand-in passes every call on to the C library. It has the heap's symbol, so that it is
+//! recognised as the heap.
 
 use crate::common;
 use std::fs;
@@ -278,8 +279,8 @@ fn a_process_without_the_heap_is_told_whose_malloc_it_uses() {
         .says("loam run");
 }
 
-/// A file that begins as one for Windows would be taken for a script of the shell's, and a process of Wine's for one of its
-/// loader.
+/// A file that begins as one for Windows would be taken for a script of the shell's, and a process
+/// of Wine's for one of its loader.
 #[test]
 fn a_program_for_windows_is_told() {
     let temporary = tempfile::tempdir().unwrap();
@@ -388,8 +389,8 @@ fn half_an_override_in_front_of_the_heap_is_unsafe() {
     assert_eq!(checked.provider("plain", "malloc").0, "libhalf.so");
 }
 
-/// A heap that has every form and, unlike the stand-in that passes calls on, the C library's names. As in the heap
-/// since it has them, its forms end in the program's own.
+/// A heap that has every form and, unlike the stand-in that passes calls on, the C library's names.
+/// As in the heap since it has them, its forms end in the program's own.
 fn heap_with_operators(bench: &Bench, name: &str, more: &str) -> String {
     let operators = "void *_Znwm(unsigned long n) { return malloc(n); } void _ZdlPv(void *p) { free(p); }\n\
                      void *_Znam(unsigned long n) { return malloc(n); } void _ZdaPv(void *p) { free(p); }\n\
@@ -408,7 +409,8 @@ const FAMILY_OF_ITS_OWN: &str = "void *malloc(size_t n) { return 0; } void free(
 
 #[test]
 fn operators_replaced_in_part_are_unsafe_only_where_the_other_forms_end_elsewhere() {
-    // gperftools#1569: new and delete are the program's, but the sized delete that its code calls is not.
+    // gperftools#1569: new and delete are the program's, but the sized delete that its code calls
+    // is not.
     let bench = Bench::new();
     let old = heap_with_operators(&bench, "libold.so", "");
     let new = heap_with_operators(

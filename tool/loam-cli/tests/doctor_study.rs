@@ -1,5 +1,5 @@
-//! The short form of `make doctor-study`: a few healthy programs of other projects, and the patients that need no
-//! watch, on glibc's malloc and on Loam.
+//! The short form of `make doctor-study`: a few healthy programs of other projects, and the
+//! patients that need no watch, on glibc's malloc and on Loam.
 
 use crate::common;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! `loam doctor`: programs that know their live bytes, faulty programs and healthy ones, on glibc's malloc and on
-//! Loam.
+//! `loam doctor`: programs that know their live bytes, faulty programs and healthy ones, on glibc's
+//! malloc and on Loam.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -134,8 +134,8 @@ fn what_a_glibc_heap_holds_and_what_a_trim_frees_is_read_from_outside() {
     }
 }
 
-/// Trims, and compares the bytes that went with the prediction. `slack`: at least the bytes of a trim's own records, and
-/// of the page from which the answer is printed.
+/// Trims, and compares the bytes that went with the prediction. `slack`: at least the bytes of a
+/// trim's own records, and of the page from which the answer is printed.
 fn check_trim(patient: &mut Patient, heap: &Value, shape: &[&str], slack: u32) {
     let predicted = heap["trim"]["bytes"].as_f64().unwrap();
     let before = patient.anonymous() as f64;
@@ -156,7 +156,8 @@ fn what_a_trim_frees_on_loam_is_read_from_how_full_its_spans_are() {
     for shape in SHAPES {
         let mut patient = Patient::start(&program("truth"), &shape, Some(&library));
         let (_, document) = patient.diagnosis(&[]);
-        // How the blocks of several threads lie differs in each run, and some were taken from spans and never touched.
+        // How the blocks of several threads lie differs in each run, and some were taken from spans
+        // and never touched.
         let slack = if shape[1] == "1" { 64 << 10 } else { 1 << 20 };
         check_trim(&mut patient, &document["evidence"]["heap"], &shape, slack);
     }
@@ -181,8 +182,8 @@ fn freed_blocks_beyond_those_that_are_followed_do_not_count_as_live() {
     assert_live(heap, held);
 }
 
-/// Half a million freed blocks wait in threads' caches, and more than a million in fast bins, whose lists are cut. Both
-/// have links.
+/// Half a million freed blocks wait in threads' caches, and more than a million in fast bins, whose
+/// lists are cut. Both have links.
 #[test]
 fn freed_blocks_in_threads_caches_count_once_where_lists_are_cut() {
     if !can_read_glibc() {
@@ -216,8 +217,9 @@ fn traced(pid: &str) -> Option<String> {
     Some(std::fs::read_to_string(log).unwrap())
 }
 
-/// What takes the right to stop a process, or the lock of its address space for as long as a mapping is large, is never
-/// called: no signal, no `ptrace`, no `smaps`. Each call that is made takes the lock for a bounded part of the memory.
+/// What takes the right to stop a process, or the lock of its address space for as long as a
+/// mapping is large, is never called: no signal, no `ptrace`, no `smaps`. Each call that is made
+/// takes the lock for a bounded part of the memory.
 #[test]
 fn a_look_at_a_large_program_neither_stops_it_nor_holds_its_address_space() {
     let patient = Patient::start(&program("truth"), &["0", "1", "50", "160"], None);
@@ -265,7 +267,8 @@ fn a_look_at_a_large_program_neither_stops_it_nor_holds_its_address_space() {
     }
 }
 
-/// An account of its own looks at its own processes, in a group of processes with a limit or without.
+/// An account of its own looks at its own processes, in a group of processes with a limit or
+/// without.
 #[test]
 fn an_ordinary_user_examines_his_own_program() {
     use std::os::unix::process::CommandExt;
@@ -398,7 +401,8 @@ fn a_look_does_not_make_pages_look_resident_to_the_next_one() {
         assert_eq!(heap["problems"], serde_json::json!([]));
         heap["resident_bytes"].as_u64().unwrap()
     };
-    // If the doctor read a purged page, the page would become one of zeros, which counts as resident there.
+    // If the doctor read a purged page, the page would become one of zeros, which counts as
+    // resident there.
     let (first, second) = (resident(), resident());
     assert!(second <= first + (64 << 10), "{first}, then {second}");
     let really = patient.anonymous();
@@ -431,8 +435,8 @@ fn a_heap_that_changes_while_it_is_read_is_told_within_five_percent() {
     }
 }
 
-/// A program's fault, whether it shows only over time, and the findings that must appear on glibc and on Loam. A
-/// finding is empty if that heap does not have the fault.
+/// A program's fault, whether it shows only over time, and the findings that must appear on glibc
+/// and on Loam. A finding is empty if that heap does not have the fault.
 const ILL: [(&str, bool, &str, &str); 16] = [
     ("leak", true, "leak", "leak"),
     ("bursts", true, "leak", "leak"),
@@ -478,7 +482,8 @@ fn examined(name: &str, is_watched: bool, preload: Option<&Path>) -> (Option<i32
     )
 }
 
-/// Examines all patients on one heap. Those that are watched run side by side, since they mostly wait.
+/// Examines all patients on one heap. Those that are watched run side by side, since they mostly
+/// wait.
 fn ward(
     preload: Option<&Path>,
     expected: impl Fn(&(&'static str, bool, &'static str, &'static str)) -> &'static str,

@@ -1,5 +1,6 @@
-//! Each verb that looks at a process, against one that is elsewhere: in a PID namespace, in a user namespace, and with a root
-//! of its own, as a container has all three. `docs/trust.md` has the table.
+//! Each verb that looks at a process, against one that is elsewhere: in a PID namespace, in a user
+//! namespace, and with a root of its own, as a container has all three. `docs/trust.md` has the
+//! table.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -117,7 +118,8 @@ fn every_verb_looks_at_a_process_of_another_namespace_and_another_root() {
     }
 }
 
-/// A whole record needs a recorder and a folder that both see, and says so before it asks anything of the process.
+/// A whole record needs a recorder and a folder that both see, and says so before it asks anything
+/// of the process.
 #[test]
 fn a_record_of_a_process_of_another_namespace_is_refused_with_the_way() {
     let (Some(library), Some(_)) = (library(), recorder()) else {

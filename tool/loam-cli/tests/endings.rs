@@ -1,7 +1,8 @@
-//! How each verb ends from outside: closed terminals, pipes without a reader, every signal that asks for it. Also how
-//! `loam top` is suspended. The tests make their own terminals.
+//! How each verb ends from outside: closed terminals, pipes without a reader, every signal that
+//! asks for it. Also how `loam top` is suspended. The tests make their own terminals.
 //!
-//! Reports: issue 37, B9 (`loam top` spun on a closed terminal and ignored SIGTERM) and B13 (Ctrl-Z did nothing).
+//! Reports: issue 37, B9 (`loam top` spun on a closed terminal and ignored SIGTERM) and B13 (Ctrl-Z
+//! did nothing).
 
 use crate::common;
 use std::fs::File;
@@ -87,8 +88,8 @@ fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
 impl OnTerminal {
     /// `prepare` makes the command what starts it: of a session, of a group, with signals ignored.
     fn start(mut command: Command) -> OnTerminal {
-        // The terminal must not be inherited by programs that other tests start at this moment, because they would
-        // keep it open.
+        // The terminal must not be inherited by programs that other tests start at this moment,
+        // because they would keep it open.
         let master =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -261,8 +262,8 @@ fn a_signal_ends_top_while_its_terminal_is_stopped() {
 fn control_z_and_its_signal_suspend_top_and_it_goes_on_afterwards() {
     for by_key in [true, false] {
         let mut command = top();
-        // The command has a process group of its own in this session, so that another process exists that could
-        // continue it.
+        // The command has a process group of its own in this session, so that another process
+        // exists that could continue it.
         command.process_group(0);
         let mut top = OnTerminal::start(command);
         top.wait_for(FOOTER, 1);

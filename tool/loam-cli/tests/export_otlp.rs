@@ -1,6 +1,7 @@
-//! `loam export --otlp`: what a collector gets, and what happens when it refuses, is silent or is not there. The receiver
-//! here decodes with the types that the makers of the protocol publish. A real collector is used where there is one: in
-//! PATH as `otelcol`, or in build/otelcol (`tools/setup collector`).
+//! `loam export --otlp`: what a collector gets, and what happens when it refuses, is silent or is
+//! not there. The receiver here decodes with the types that the makers of the protocol publish. A
+//! real collector is used where there is one: in PATH as `otelcol`, or in build/otelcol
+//! (`tools/setup collector`).
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,5 @@
-//! `loam export`: the page, which clients may reach it, how it ends, and a real Prometheus server that scrapes it. The
-//! server is searched in PATH and in the folder of the tests' set-up.
+//! `loam export`: the page, which clients may reach it, how it ends, and a real Prometheus server
+//! that scrapes it. The server is searched in PATH and in the folder of the tests' set-up.
 
 use crate::common;
 use std::collections::BTreeSet;
@@ -211,8 +211,8 @@ fn percent(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// The server and its address. A port that was free a moment ago may be in use by now. Then the server ends at once
-/// and is started on another port.
+/// The server and its address. A port that was free a moment ago may be in use by now. Then the
+/// server ends at once and is started on another port.
 fn serve(program: &Path, folder: &Path) -> (Running, String) {
     for _ in 0..20 {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -253,8 +253,8 @@ fn wait_for(what: &str, is_there: impl Fn() -> bool) {
     }
 }
 
-/// Connections that send nothing, or send requests and read nothing. There are far more of them than are served at a
-/// time.
+/// Connections that send nothing, or send requests and read nothing. There are far more of them
+/// than are served at a time.
 const IDLE: usize = 300;
 
 #[test]

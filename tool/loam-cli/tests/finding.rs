@@ -1,4 +1,5 @@
-//! `loam top` and `loam stats` recognise the same programs as programs on Loam, whatever the files are called.
+//! `loam top` and `loam stats` recognise the same programs as programs on Loam, whatever the files
+//! are called.
 
 use crate::common;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,8 @@ fn a_program_whose_main_thread_has_ended_is_alive_to_every_verb() {
     };
     let lab = common::Lab::new();
     let source = lab.path("leaves.c");
-    // Some time passes between the two threads' starts, because a process is identified by the start of its own.
+    // Some time passes between the two threads' starts, because a process is identified by the
+    // start of its own.
     std::fs::write(
         &source,
         "#include <pthread.h>\n#include <stdlib.h>\n#include <unistd.h>\n\

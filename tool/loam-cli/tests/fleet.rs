@@ -115,8 +115,8 @@ fn dataset(dir: &Path) {
     }
 }
 
-/// Adds replays: real trials of simulated traces. The verdict on each replay is set here, since a simulated program
-/// can not be reproduced.
+/// Adds replays: real trials of simulated traces. The verdict on each replay is set here, since a
+/// simulated program can not be reproduced.
 fn add_replays(dir: &Path) {
     for (number, of) in FLEET.iter().enumerate().take(2) {
         let (trace, json) = (format!("{number}.trace"), format!("{number}.json"));
@@ -246,8 +246,8 @@ fn duckdb_answers_the_five_questions() {
         assert!((value / wanted - 1.0).abs() < 0.02, "{value} {wanted}");
     };
     let programs = &all["1-programs"];
-    // Two shops have 100,000 live bytes and one has 150,000, each with twice as much resident. Searches have a little
-    // more.
+    // Two shops have 100,000 live bytes and one has 150,000, each with twice as much resident.
+    // Searches have a little more.
     assert_eq!(programs[0]["program"], "shop");
     assert_eq!(programs[0]["processes"], 3);
     close(&programs[0]["wasted_bytes"], 350_000.0);

@@ -1,5 +1,6 @@
-//! `loam gate`: the worked example fails with its planted fault and passes without it, against a trace and
-//! against a file. Time is judged if it is reliable. A comparison that is not possible is refused with a message.
+//! `loam gate`: the worked example fails with its planted fault and passes without it, against a
+//! trace and against a file. Time is judged if it is reliable. A comparison that is not possible is
+//! refused with a message.
 
 use crate::common;
 use crate::common::recorded;
@@ -184,8 +185,8 @@ fn the_example_compiles_without_warnings() {
     assert!(status.unwrap().success());
 }
 
-/// Runs the steps of the example's job in a folder with the repository's files. Returns the answer of the last step
-/// that ran.
+/// Runs the steps of the example's job in a folder with the repository's files. Returns the answer
+/// of the last step that ran.
 fn job(folder: &Path, flags: &str) -> (Option<i32>, String) {
     let example = common::root().join("examples/gate");
     for name in ["orders.c", "orders.json"] {

@@ -1,5 +1,5 @@
-//! `loam record --growth` and `loam doctor --watch --stacks`: under which stacks a heap grows, of a process that nobody
-//! prepared, on several allocators.
+//! `loam record --growth` and `loam doctor --watch --stacks`: under which stacks a heap grows, of a
+//! process that nobody prepared, on several allocators.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,8 @@ pub fn under(info: &Value, function: &str) -> f64 {
     bytes.sum::<f64>() / MIB
 }
 
-/// Allocators round sizes up and have records, and of a burst on a busy machine not every page has a sample of its own.
+/// Allocators round sizes up and have records, and of a burst on a busy machine not every page has
+/// a sample of its own.
 fn is_about(found: f64, wanted: f64) -> bool {
     found > 0.75 * wanted && found < 1.3 * wanted + 1.0
 }
@@ -139,7 +140,8 @@ fn leaks_on_glibc_are_told_by_their_stacks() {
 #[test]
 fn leaks_on_loam_are_told_by_their_stacks() {
     match common::library() {
-        // Loam asks the system for the pages of a large block at once, and then they come without a fault.
+        // Loam asks the system for the pages of a large block at once, and then they come without a
+        // fault.
         Some(library) => leaks_are_told(Some(&library), false),
         None => skip("build/libloam.so has not been built"),
     }

@@ -1,5 +1,5 @@
-//! Processes that hold up a look: their file system has stopped answering (node_exporter#868). The tests need FUSE and
-//! the right to mount.
+//! Processes that hold up a look: their file system has stopped answering (node_exporter#868). The
+//! tests need FUSE and the right to mount.
 
 use crate::common;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! What `loam lab` does with a results file that another run has filled or is filling (hyperfine#529), and with its
-//! trial when the lab is killed.
+//! What `loam lab` does with a results file that another run has filled or is filling
+//! (hyperfine#529), and with its trial when the lab is killed.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Where results go: places that can not be written, disks that fill up, files that are not ours, and continuing a
-//! run.
+//! Where results go: places that can not be written, disks that fill up, files that are not ours,
+//! and continuing a run.
 
 use crate::common;
 use std::fs;
@@ -51,7 +51,8 @@ fn a_place_that_can_not_be_written_is_found_out_before_anything_runs() {
     );
 }
 
-/// Runs a script in a mount namespace of its own with a tiny disk at $1; none if that is not allowed.
+/// Runs a script in a mount namespace of its own with a tiny disk at $1; none if that is not
+/// allowed.
 fn on_tiny_disk(lab: &Lab, script: &str) -> Option<Ran> {
     let disk = lab.path("disk");
     fs::create_dir(&disk).unwrap();
@@ -77,7 +78,8 @@ fn on_tiny_disk(lab: &Lab, script: &str) -> Option<Ran> {
 #[test]
 fn a_disk_that_fills_keeps_the_last_good_file_and_says_where() {
     let lab = Lab::new();
-    // Each trial adds some 8 KiB. The disk has 48 KiB, and holds two versions while one is replaced.
+    // Each trial adds some 8 KiB. The disk has 48 KiB, and holds two versions while one is
+    // replaced.
     let long = "x".repeat(8000);
     lab.workload(
         "fake",

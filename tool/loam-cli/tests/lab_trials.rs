@@ -84,8 +84,8 @@ fn a_trial_that_goes_wrong_is_recorded_and_the_others_go_on() {
             "fake",
             &format!("case $LD_PRELOAD in *other*) {script};; esac\n{GOOD}"),
         );
-        // A trial that must not time out gets plenty of time, because the machine may be busy. The other one needs a
-        // short limit.
+        // A trial that must not time out gets plenty of time, because the machine may be busy. The
+        // other one needs a short limit.
         let timeout = if status == "timed-out" { "5" } else { "600" };
         let ran = lab.compare(&library, &["--trials", "1", "--timeout", timeout]);
         assert_eq!(ran.code, Some(1), "{status}: {ran:?}");
@@ -131,7 +131,8 @@ fn what_takes_too_long_is_run_once() {
 #[test]
 fn a_library_that_does_not_load_is_a_failed_trial_with_the_loaders_reason() {
     let lab = Lab::new();
-    // The library exports malloc, so it passes the inspection, but it needs a symbol that does not exist.
+    // The library exports malloc, so it passes the inspection, but it needs a symbol that does not
+    // exist.
     let source = lab.path("broken.c");
     let code = "extern int loam_no_such_symbol; void *malloc(unsigned long n) {\n\
                 return (void *)(n + (unsigned long)&loam_no_such_symbol); }";

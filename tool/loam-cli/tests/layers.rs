@@ -1,5 +1,5 @@
-//! The crates of the tool: which crates each may use, and which calls it must not make. `docs/architecture.md` has the
-//! picture.
+//! The crates of the tool: which crates each may use, and which calls it must not make.
+//! `docs/architecture.md` has the picture.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,8 @@ fn a_crate_uses_those_below_it_and_no_others() {
     }
 }
 
-/// The manifest has `autotests = false`, so that all files are one program. A file that nobody names would never run.
+/// The manifest has `autotests = false`, so that all files are one program. A file that nobody
+/// names would never run.
 #[test]
 fn every_file_with_tests_is_a_module_of_their_program() {
     let folder = tool().join("loam-cli/tests");
@@ -189,8 +190,8 @@ fn counters_are_named_by_the_generated_constants() {
     }
 }
 
-/// Calls of the system that no library offers: two queries (decision 102), the requests of a trim (decision 128), the rings
-/// of samples (decision 117), and probes (decision 140).
+/// Calls of the system that no library offers: two queries (decision 102), the requests of a trim
+/// (decision 128), the rings of samples (decision 117), and probes (decision 140).
 #[test]
 fn only_calls_of_the_system_that_no_library_offers_are_unsafe() {
     for (name, _) in CRATES {

@@ -1,5 +1,6 @@
-//! What a look does to the process that is looked at: nothing. The verbs that read a stranger's memory are tried on groups
-//! that share memory, in a control group with a limit, on memory that was never touched, and on processes that end meanwhile.
+//! What a look does to the process that is looked at: nothing. The verbs that read a stranger's
+//! memory are tried on groups that share memory, in a control group with a limit, on memory that
+//! was never touched, and on processes that end meanwhile.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ fn look(verb: &str, pid: &str, folder: &Path) -> Command {
     command
 }
 
-/// A group of processes that share so many MiB: on glibc's malloc or on the heap, with huge pages or without.
+/// A group of processes that share so many MiB: on glibc's malloc or on the heap, with huge pages
+/// or without.
 fn group(program: &Path, mib: &str, is_huge: bool, heap: Option<&Path>) -> Talker {
     let mut command = Command::new(program);
     command.arg(mib).env_remove("LD_PRELOAD");

@@ -1,5 +1,6 @@
-//! The tool's tests as a whole: what `loam` does and prints, and the rules that its crates keep. They are one program,
-//! because each program is linked with all crates. A file with tests is a module here.
+//! The tool's tests as a whole: what `loam` does and prints, and the rules that its crates keep.
+//! They are one program, because each program is linked with all crates. A file with tests is a
+//! module here.
 
 mod common;
 

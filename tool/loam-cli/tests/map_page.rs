@@ -73,8 +73,8 @@ fn map(folder: &Path) -> String {
     fs::read_to_string(folder.join("t-map.html")).unwrap()
 }
 
-/// A program that fills this many pages and then frees most blocks: in each eighth page a small block stays. The seven
-/// pages between two of these have blocks of so many pages.
+/// A program that fills this many pages and then frees most blocks: in each eighth page a small
+/// block stays. The seven pages between two of these have blocks of so many pages.
 fn fill(path: &Path, pages: u64, block: u64) {
     let mut program = Program::record(path);
     program.step = 1_000_000;

@@ -1,5 +1,6 @@
-//! A tool of one file: its parts are inside, and are unpacked for the program that it starts. Here the tool is the one of
-//! the build; tests/packaging/roots.py has the static one, in the systems of others.
+//! A tool of one file: its parts are inside, and are unpacked for the program that it starts. Here
+//! the tool is the one of the build; tests/packaging/roots.py has the static one, in the systems of
+//! others.
 
 use std::fs;
 use std::io::{Cursor, Seek, SeekFrom, Write};

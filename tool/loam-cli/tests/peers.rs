@@ -1,5 +1,5 @@
-//! `loam run --allocator`: `stats`, `top`, `export` and `doctor` find the figures that another allocator reports.
-//! Figures that it does not report are absent.
+//! `loam run --allocator`: `stats`, `top`, `export` and `doctor` find the figures that another
+//! allocator reports. Figures that it does not report are absent.
 
 use crate::common::{compile, export, get, loam, root, skip, Ran, Talker};
 use serde_json::Value;
@@ -39,8 +39,8 @@ impl Truth {
         serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"))
     }
 
-    /// Its counters, once the helper has read them after the program was ready. The helper reads them twice in half a
-    /// second.
+    /// Its counters, once the helper has read them after the program was ready. The helper reads
+    /// them twice in half a second.
     fn counters(&self, is_new: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         for _ in 0..600 {
@@ -89,8 +89,8 @@ fn what_jemalloc_and_tcmalloc_tell_is_what_the_program_holds() {
         let live = truth.live();
         let is_close = |process: &Value| {
             let told = process["live_bytes"].as_f64().unwrap_or(0.0);
-            // The C library and the helper hold some bytes too, and tcmalloc counts blocks in its caches as the
-            // program's.
+            // The C library and the helper hold some bytes too, and tcmalloc counts blocks in its
+            // caches as the program's.
             (told / live - 1.0).abs() < 0.1
         };
         let found = truth.counters(is_close);

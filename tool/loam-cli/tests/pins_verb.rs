@@ -1,4 +1,5 @@
-//! `loam pins` on a program that reports where its blocks are, from its recording and while it runs.
+//! `loam pins` on a program that reports where its blocks are, from its recording and while it
+//! runs.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -38,8 +39,8 @@ fn said(lines: impl Iterator<Item = String>) -> Said {
     lines.map(parts).collect()
 }
 
-/// By call site: the free bytes of sparse pages, divided among the blocks of each page. Also all pages that such
-/// blocks keep.
+/// By call site: the free bytes of sparse pages, divided among the blocks of each page. Also all
+/// pages that such blocks keep.
 fn truth(said: &Said) -> (BTreeMap<String, f64>, f64) {
     let mut pages: BTreeMap<u64, Vec<(&str, u64)>> = BTreeMap::new();
     for (site, address, size) in said {
@@ -91,8 +92,8 @@ fn number(value: &Value, key: &str) -> u64 {
         .unwrap_or_else(|| panic!("{key}: {value}"))
 }
 
-/// The rows and the figures beside them sum to the free bytes of all pages. The first walk of the trace counts these
-/// in another way.
+/// The rows and the figures beside them sum to the free bytes of all pages. The first walk of the
+/// trace counts these in another way.
 fn adds_up(pins: &Value) {
     let rows = pins["rows"].as_array().unwrap();
     let rows: u64 = rows.iter().map(|row| number(row, "shared_bytes")).sum();
@@ -126,7 +127,8 @@ fn the_stack_whose_blocks_keep_sparse_pages_comes_first_and_within_its_error() {
             let row = rows.iter().find(|row| site(row) == *name).unwrap();
             let (shared, error) = (number(row, "shared_bytes"), number(row, "error_bytes"));
             let off = (shared as f64 - blame).abs();
-            // Each recording of the program draws the same random numbers. All its other live blocks are a thousandth.
+            // Each recording of the program draws the same random numbers. All its other live
+            // blocks are a thousandth.
             assert!(
                 off < error as f64 + all / 1e3,
                 "{name}: {shared} of {blame} +- {error}"
@@ -149,7 +151,8 @@ fn the_stack_whose_blocks_keep_sparse_pages_comes_first_and_within_its_error() {
     assert!(text.contains("one for each 4.00 KiB requested"), "{text}");
 }
 
-/// The same command on one core: there the drainer runs only while the program waits, so rings are often full.
+/// The same command on one core: there the drainer runs only while the program waits, so rings are
+/// often full.
 fn on_one_core(command: &Command) -> Command {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let cores = status
@@ -244,7 +247,8 @@ fn other_ways_to_tell_blocks_apart_are_exact_and_need_no_stacks() {
             adds_up(&pins);
             if at == "end" {
                 let rows = pins["rows"].as_array().unwrap();
-                // Their ages depend on the machine. One thread allocated all of them, and they have one size.
+                // Their ages depend on the machine. One thread allocated all of them, and they have
+                // one size.
                 let counted = if by == "age" { rows.len() } else { 1 };
                 let blame = rows.iter().take(counted);
                 let blame: u64 = blame.map(|row| number(row, "shared_bytes")).sum();
@@ -255,8 +259,8 @@ fn other_ways_to_tell_blocks_apart_are_exact_and_need_no_stacks() {
     }
 }
 
-/// The case of docs/pins.md: one function has most of the blame. Its blocks are told apart by the program's functions
-/// that led to them, and a pool of their own is the remedy.
+/// The case of docs/pins.md: one function has most of the blame. Its blocks are told apart by the
+/// program's functions that led to them, and a pool of their own is the remedy.
 #[test]
 fn the_documents_case_names_the_function_to_change_and_its_cure_helps() {
     if !recorder_is_built() {

@@ -1,5 +1,6 @@
-//! No verb sends a terminal characters that control it or that it hides. This holds for text from arguments, from
-//! names of files and processes, from a results file and from the environment. Issue 37, B13 and C19.
+//! No verb sends a terminal characters that control it or that it hides. This holds for text from
+//! arguments, from names of files and processes, from a results file and from the environment.
+//! Issue 37, B13 and C19.
 
 use crate::common;
 use std::path::Path;
@@ -8,7 +9,8 @@ use std::process::{Child, Command};
 use crate::common::{recorded, Lab, Ran, GOOD};
 use loam_format::trace::{Event, Header, Module, Named, Origin, Process};
 
-/// A text that sets colours and a title, reorders and breaks lines, and moves the cursor, in seven and in eight bits.
+/// A text that sets colours and a title, reorders and breaks lines, and moves the cursor, in seven
+/// and in eight bits.
 const HOSTILE: &str = "x\u{1b}[35my\u{1b}]0;t\u{7}\u{202e}z\u{9b}2J\u{2066}\u{2028}\u{7f}\r\u{8}";
 
 struct Running(Child);
@@ -57,7 +59,8 @@ fn loam(arguments: &[&str]) -> Command {
 fn arguments() {
     let half = format!("({HOSTILE}");
     let path = format!("/tmp/{HOSTILE}");
-    // The name differs from `HOSTILE`, because another test runs at the same time whose processes have that name.
+    // The name differs from `HOSTILE`, because another test runs at the same time whose processes
+    // have that name.
     let nobody = format!("nobody{HOSTILE}");
     let own = std::process::id().to_string();
     for arguments in [
@@ -136,7 +139,8 @@ fn environments_and_files() {
 fn processes() {
     let place = Lab::new();
     let program = place.path(HOSTILE);
-    // Another process copies the file: a child that another test starts meanwhile would hold it open for writing.
+    // Another process copies the file: a child that another test starts meanwhile would hold it
+    // open for writing.
     let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
     assert!(copied.unwrap().success());
     let child = Command::new(&program).arg("600").spawn().unwrap();
@@ -163,8 +167,8 @@ fn results_files() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let text = std::fs::read_to_string(place.path("r.json")).unwrap();
     let hostile = serde_json::to_string(HOSTILE).unwrap();
-    // Every text of the file is replaced in turn. Most replacements make the file unreadable, and that message must be
-    // plain too.
+    // Every text of the file is replaced in turn. Most replacements make the file unreadable, and
+    // that message must be plain too.
     let values: serde_json::Value = serde_json::from_str(&text).unwrap();
     let mut texts = Vec::new();
     collect(&values, &mut texts);
@@ -430,7 +434,8 @@ fn imports_of_strangers() {
 fn a_command_that_is_offered_for_copying_is_quoted() {
     let place = Lab::new();
     let program = place.path("server;rm x");
-    // Another process copies the file: a child that another test starts meanwhile would hold it open for writing.
+    // Another process copies the file: a child that another test starts meanwhile would hold it
+    // open for writing.
     let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
     assert!(copied.unwrap().success());
     let running = Running(Command::new(&program).arg("600").spawn().unwrap());

@@ -1,5 +1,6 @@
-//! `loam record --pid PID` on any allocator: which blocks stay and who asked for them, by probes. What a probe tells, and the
-//! estimates against the truth, are tests of `loam-process` (`probes::tests`).
+//! `loam record --pid PID` on any allocator: which blocks stay and who asked for them, by probes.
+//! What a probe tells, and the estimates against the truth, are tests of `loam-process`
+//! (`probes::tests`).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -63,8 +64,9 @@ fn leaks_are_told(preload: Option<&Path>) {
     let trace = dir.path().join("t.trace");
     let mut talker = start(preload);
     let recording = Recording::begin(common::loam(), &talker.pid(), &trace, &["--cost", "20%"]);
-    // What comes and goes is more than the leak. How many bytes that are is a matter of a program that works evenly
-    // (`probes::tests` of loam-process): a window of this one stands for a second in which it does three other things.
+    // What comes and goes is more than the leak. How many bytes that are is a matter of a program
+    // that works evenly (`probes::tests` of loam-process): a window of this one stands for a second
+    // in which it does three other things.
     for order in ["leak 4", "serve 10000", "thread 2", "fork 1", "serve 4000"] {
         assert_eq!(talker.ask(order), "done");
     }
@@ -174,7 +176,8 @@ fn a_tool_that_is_killed_in_any_state_leaves_the_code_as_it_was() {
     let mut talker = start(None);
     let code = Code::of(&talker.pid());
     talker.ask("steadily");
-    // A window has probes on all functions, a watch those of free() and realloc(), and then there are none.
+    // A window has probes on all functions, a watch those of free() and realloc(), and then there
+    // are none.
     let states: [(&str, fn(usize) -> bool); 3] = [
         ("window", |count| count > 2),
         ("watch", |count| (1..=2).contains(&count)),

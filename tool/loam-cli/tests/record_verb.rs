@@ -1,5 +1,5 @@
-//! `loam record`: programs with one hazard each (tests/recorder), over the system's malloc and over Loam; and whatever can go
-//! wrong with the file or with the one who records.
+//! `loam record`: programs with one hazard each (tests/recorder), over the system's malloc and over
+//! Loam; and whatever can go wrong with the file or with the one who records.
 
 use crate::common;
 use std::collections::HashMap;
@@ -252,7 +252,8 @@ fn a_process_that_becomes_another_program_ends_one_stream_and_begins_the_next() 
     let parents: Vec<_> = told.processes.iter().map(|one| one.parent).collect();
     assert_eq!(parents, [None, Some(0), Some(1), Some(2), Some(3), Some(4)]);
     assert!(told.processes[1..].iter().all(|one| one.how == How::Exec));
-    // An end is told when the allocator's name and the checksums are known, so ends come in any order.
+    // An end is told when the allocator's name and the checksums are known, so ends come in any
+    // order.
     let mut ends = told.ends;
     ends.sort_by_key(|(stream, ..)| *stream);
     let ends: Vec<_> = ends.iter().map(|(_, ended, _)| *ended).collect();
@@ -439,8 +440,8 @@ fn a_recorder_that_is_killed_leaves_a_program_that_ends_normally_and_a_trace_tha
     assert!(!rings.exists(), "{} is there still", rings.display());
 }
 
-/// The package manager's answer about the allocator comes only when the third program has ended, which it does only if
-/// its ring is emptied after the end of the first two.
+/// The package manager's answer about the allocator comes only when the third program has ended,
+/// which it does only if its ring is emptied after the end of the first two.
 #[test]
 fn an_end_does_not_wait_for_the_allocators_name() {
     let Some(jemalloc) = packaged_jemalloc() else {
@@ -602,7 +603,8 @@ fn stacks_name_who_allocated_and_their_estimates_are_within_the_error() {
             if !names.contains(&function) {
                 continue;
             }
-            // From the beginning to the function that called malloc: nothing is missing, nothing of the recorder's.
+            // From the beginning to the function that called malloc: nothing is missing, nothing of
+            // the recorder's.
             let main = names.iter().position(|name| *name == "main").unwrap();
             assert_eq!(names[main + 1..], [function], "{names:?}");
             count += site["allocated"]["samples"].as_u64().unwrap();
@@ -617,7 +619,8 @@ fn stacks_name_who_allocated_and_their_estimates_are_within_the_error() {
                 .for_each(|(sum, one)| *sum += one);
         }
         assert!(count > 100, "{function}: {count} samples");
-        // The error is twice the standard error; each recording of the program draws the same numbers.
+        // The error is twice the standard error; each recording of the program draws the same
+        // numbers.
         let [all, all_error, peak, peak_error] = sums;
         let (all_error, peak_error) = (all_error.sqrt() * 2.0, peak_error.sqrt() * 2.0 + 1e5);
         assert!(

@@ -1,5 +1,5 @@
-//! `loam replay` with traces of simulated programs: the replayer does what the trace says, in bounded memory. If a
-//! trace does not reproduce its program, it is refused as a source of advice.
+//! `loam replay` with traces of simulated programs: the replayer does what the trace says, in
+//! bounded memory. If a trace does not reproduce its program, it is refused as a source of advice.
 
 use crate::common;
 use crate::common::recorded;
@@ -46,8 +46,9 @@ fn replayed_on(program: &Path, arguments: &[&str], library: Option<&Path>) -> Ve
         .collect()
 }
 
-/// A server: a main thread and workers that pass blocks to each other. The blocks are of every family; some are
-/// resized, some are large and touched in part. All choices are random, with a seed.
+/// A server: a main thread and workers that pass blocks to each other. The blocks are of every
+/// family; some are resized, some are large and touched in part. All choices are random, with a
+/// seed.
 fn server(trace: &Path, workers: u32, steps: u64) -> recorded::Ran {
     let mut program = Program::record(trace);
     program.event(0, Event::ThreadBegins);
@@ -507,10 +508,11 @@ fn three_million_events_are_prepared_and_replayed_in_bounded_memory() {
     );
 }
 
-// ---- The check of the replay ----------------------------------------------------------------------------------
+// ---- The check of the replay
+// ----------------------------------------------------------------------------------
 
-/// Threads that grow one after the other, each leaving an arena behind that other threads can not use, while large
-/// blocks are touched in part: the memory depends on both.
+/// Threads that grow one after the other, each leaving an arena behind that other threads can not
+/// use, while large blocks are touched in part: the memory depends on both.
 fn stranding_threads(trace: &Path) {
     let mut program = Program::record(trace);
     program.event(0, Event::ThreadBegins);
@@ -556,8 +558,8 @@ fn error_of(dir: &Path, results: &str) -> Value {
     results["experiments"][0]["trace"]["error"].clone()
 }
 
-/// The same trace with a recorded curve: that of its own replay on the system's malloc. The first replay thus takes
-/// the place of the program, and the check must find the second one equal to it.
+/// The same trace with a recorded curve: that of its own replay on the system's malloc. The first
+/// replay thus takes the place of the program, and the check must find the second one equal to it.
 fn with_curve(dir: &Path, from: &str, to: &str) {
     let prepared = prepared(&dir.join(from), dir, false);
     let lines = replayed(&prepared.path, &[]);
@@ -643,7 +645,8 @@ fn a_good_trace_passes_the_check_and_one_without_touches_or_threads_fails_it() {
     let page = std::fs::read_to_string(dir.join("untouched.trace.html")).unwrap();
     assert!(page.contains("does NOT reproduce") && !page.contains("Least memory"));
 
-    // With a single thread the heap has one arena, and memory that a thread left free can serve the other threads.
+    // With a single thread the heap has one arena, and memory that a thread left free can serve the
+    // other threads.
     let merged = |record: Record| match record.event {
         Event::ThreadBegins | Event::ThreadEnds => None,
         _ => Some(Record {

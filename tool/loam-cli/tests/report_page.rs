@@ -50,7 +50,8 @@ const PROBE: &str = r#"<script>
   }, 300);
 </script>"#;
 
-/// The same for a report of every experiment: opens everything that is closed, and presses every button.
+/// The same for a report of every experiment: opens everything that is closed, and presses every
+/// button.
 const PROBE_ALL: &str = r#"<script>
   setTimeout(() => {
     for (const details of document.querySelectorAll('details')) details.open = true;

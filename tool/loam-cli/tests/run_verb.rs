@@ -1,4 +1,5 @@
-//! `loam run` with a stand-in for the heap: which programs it starts and refuses, and what it passes on.
+//! `loam run` with a stand-in for the heap: which programs it starts and refuses, and what it
+//! passes on.
 
 use crate::common;
 use std::fs;

@@ -1,4 +1,5 @@
-//! `loam stats` on programs of every kind: the account, the choice of processes, and processes that can not be read.
+//! `loam stats` on programs of every kind: the account, the choice of processes, and processes that
+//! can not be read.
 
 use crate::common;
 use std::path::PathBuf;

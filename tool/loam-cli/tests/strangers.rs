@@ -1,5 +1,5 @@
-//! What strangers give the tool: recordings, folders of other users, programs in sandboxes. Nothing of it is obeyed, waited
-//! for, or believed.
+//! What strangers give the tool: recordings, folders of other users, programs in sandboxes. Nothing
+//! of it is obeyed, waited for, or believed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,8 @@ fn recorded(folder: &Path, script: &str) -> Ran {
     loam_in(folder, &arguments)
 }
 
-/// The trace says that it was recorded on an allocator whose name would be a setting, if the user had written it.
+/// The trace says that it was recorded on an allocator whose name would be a setting, if the user
+/// had written it.
 #[test]
 fn an_allocator_that_a_trace_names_is_only_looked_up() {
     if recorder().is_none() || replayer().is_none() {
@@ -188,7 +189,8 @@ fn a_program_behind_a_filter_of_calls_survives_its_recording() {
     }
 }
 
-/// The recorded program lies in PID and time namespaces below those of the tool, and writes more than its rings hold.
+/// The recorded program lies in PID and time namespaces below those of the tool, and writes more
+/// than its rings hold.
 #[test]
 fn a_program_in_other_namespaces_is_recorded_to_its_end() {
     if recorder().is_none() {
@@ -239,7 +241,8 @@ fn a_program_in_other_namespaces_is_recorded_to_its_end() {
     }
 }
 
-/// Two recordings in different PID namespaces: neither takes the other's folder for one that was left behind.
+/// Two recordings in different PID namespaces: neither takes the other's folder for one that was
+/// left behind.
 #[test]
 fn a_recording_in_another_namespace_is_left_alone() {
     if recorder().is_none() {
@@ -275,8 +278,8 @@ fn a_process_that_becomes_an_unrecorded_program_is_told() {
     assert_eq!(info.code, Some(0), "{info:?}");
 }
 
-/// A program that ends at once, without the recording's variables: after exec, in a new PID namespace, and started by
-/// a process without any.
+/// A program that ends at once, without the recording's variables: after exec, in a new PID
+/// namespace, and started by a process without any.
 #[test]
 fn programs_that_are_not_recorded_are_told_however_short_they_live() {
     if recorder().is_none() {

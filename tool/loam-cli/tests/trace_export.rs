@@ -1,4 +1,5 @@
-//! `loam trace export` in formats that other programs read: Parquet for DuckDB, a profile for the Firefox Profiler.
+//! `loam trace export` in formats that other programs read: Parquet for DuckDB, a profile for the
+//! Firefox Profiler.
 
 use crate::common;
 use crate::common::clients;
@@ -12,11 +13,12 @@ use crate::common::{loam_in, Ran};
 use loam_format::trace::{Event, Header};
 use serde_json::Value;
 
-/// Average bytes between two stacks. Every block of the program is much larger, so each counts as itself.
+/// Average bytes between two stacks. Every block of the program is much larger, so each counts as
+/// itself.
 const STACK_BYTES: u64 = 100;
 
-/// Two threads. 40 blocks of 10,000 bytes come from one place and 20 of 30,000 from another, and half of the latter
-/// are freed.
+/// Two threads. 40 blocks of 10,000 bytes come from one place and 20 of 30,000 from another, and
+/// half of the latter are freed.
 fn program(path: &Path) -> recorded::Ran {
     let header = Header {
         stack_bytes: STACK_BYTES,
@@ -209,7 +211,8 @@ fn the_firefox_profiler_shows_tracks_marks_and_allocations() {
             .unwrap();
         Ran::of(out)
     };
-    // On a busy machine this command gives up before its session has begun, but the session still begins.
+    // On a busy machine this command gives up before its session has begun, but the session still
+    // begins.
     ask(&["load", "profile.json"]);
     common::until("the profiler has the profile", || {
         ask(&["profile", "info"]).code == Some(0)

@@ -42,7 +42,8 @@ fn a_recording_of_heaptrack_has_the_programs_blocks() {
         assert!(ran.err.contains("lost: touched pages, threads"), "{ran:?}");
         let all = info(dir, trace);
         let summary = &all["summary"];
-        // The figures of heaptrack_print: 254 calls to allocation functions, 127.02K at the peak, 15.83K leaked.
+        // The figures of heaptrack_print: 254 calls to allocation functions, 127.02K at the peak,
+        // 15.83K leaked.
         let figures = ["allocations", "peak_bytes", "end_bytes"].map(|key| &summary[key]);
         assert_eq!(figures, [254, 127_024, 15_832], "{name}");
         assert_eq!(all["header"]["command"][0], "./server");
@@ -83,8 +84,8 @@ fn a_recording_of_heaptrack_has_the_stacks_of_its_blocks() {
         ],
     );
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    // server.c allocates 200 blocks of 100 to 299 bytes in one function, 50 of 1,000 bytes in the other one, and two
-    // more.
+    // server.c allocates 200 blocks of 100 to 299 bytes in one function, 50 of 1,000 bytes in the
+    // other one, and two more.
     let work = (0..200).map(|at| 100 + at).sum::<u64>();
     assert_eq!(bytes_of(&ran.out, ";start_thread;work "), work, "{ran:?}");
     let main = bytes_of(&ran.out, ";main ");
@@ -96,7 +97,8 @@ fn a_recording_of_heaptrack_has_the_stacks_of_its_blocks() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("main"), "{ran:?}");
 
-    // The option sets how many bytes apart the stacks are, on average. Much smaller blocks have none.
+    // The option sets how many bytes apart the stacks are, on average. Much smaller blocks have
+    // none.
     let few = recording("heaptrack-1.4.zst");
     let few = few.to_str().unwrap();
     let ran = loam_in(

@@ -1,5 +1,5 @@
-//! `loam trace`: figures that the simulated program also knows, messages about damage, and tables that other programs
-//! read.
+//! `loam trace`: figures that the simulated program also knows, messages about damage, and tables
+//! that other programs read.
 
 use crate::common;
 use crate::common::recorded;
@@ -22,7 +22,8 @@ fn trace(dir: &Path, arguments: &[&str]) -> Ran {
     )
 }
 
-/// Two threads, 300 blocks of 100 bytes, 100 of 5,000 bytes that thread 1 frees, and a peak in between.
+/// Two threads, 300 blocks of 100 bytes, 100 of 5,000 bytes that thread 1 frees, and a peak in
+/// between.
 fn two_threads(path: &Path) -> recorded::Ran {
     let mut program = Program::record(path);
     program.event(0, Event::ThreadBegins);

@@ -5,10 +5,10 @@
 //! heap     = live + cached + free in spans + tails + retained runs           (the counters)
 //! ```
 //!
-//! The counters know which pages belong to what; the system knows which pages are resident. Memory that is counted and
-//! not resident, because the program never touched it or the system swapped it out, is taken from the live blocks: a
-//! program often has not touched its newest blocks yet. So no line is negative, and the lines add up to the resident
-//! set.
+//! The counters know which pages belong to what; the system knows which pages are resident. Memory
+//! that is counted and not resident, because the program never touched it or the system swapped it
+//! out, is taken from the live blocks: a program often has not touched its newest blocks yet. So no
+//! line is negative, and the lines add up to the resident set.
 
 use serde::Serialize;
 
@@ -30,7 +30,8 @@ pub enum Share {
     FreeInSpans,
     /// In free runs of pages that are kept for the next request.
     Retained,
-    /// Resident and not counted: a huge page that reaches over free pages, or a change during the look.
+    /// Resident and not counted: a huge page that reaches over free pages, or a change during the
+    /// look.
     Uncounted,
     /// A kind of memory that the system distinguishes.
     System(Kind),
@@ -89,8 +90,8 @@ impl Account {
         };
         let mut lines = Vec::new();
         let counters = counters.filter(|snapshot| snapshot.is_accounted());
-        // A peer does not report where its blocks lie. They lie in anonymous memory, beside the program's own
-        // mappings.
+        // A peer does not report where its blocks lie. They lie in anonymous memory, beside the
+        // program's own mappings.
         let kinds: &[Kind] = match counters {
             Some(snapshot) if snapshot.is_peer => &[Kind::Heap, Kind::Anonymous],
             _ => &[Kind::LoamHeap],
@@ -173,7 +174,8 @@ pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> Vec<(u64, u64, K
         if !is_plain || !holds_some {
             continue;
         }
-        // The kernel may have joined the mapping with blocks. Everything between the blocks belongs to records.
+        // The kernel may have joined the mapping with blocks. Everything between the blocks belongs
+        // to records.
         let mut begin = mapping.start;
         for (start, end) in &blocks[blocks.partition_point(|(_, end)| *end <= begin)..] {
             if *start >= mapping.end {

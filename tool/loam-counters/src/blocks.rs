@@ -1,4 +1,5 @@
-//! The live blocks of a Loam heap, one by one, from its records: `formats/counters.md`, "The blocks".
+//! The live blocks of a Loam heap, one by one, from its records: `formats/counters.md`, "The
+//! blocks".
 //!
 //! ```text
 //!  region -> span: slots (bits of free ones), a mixed span (granules), a run of pages, a private heap's (a state a slot)
@@ -6,8 +7,9 @@
 //!  less what magazines, remote batches and stashes hold: freed, and still marked as handed out
 //! ```
 //!
-//! Spans are read first and magazines afterwards. So a block that is freed meanwhile is found in one of both. A process
-//! that runs may show a record in the middle of a change; such a record's blocks are left out, or one look too long.
+//! Spans are read first and magazines afterwards. So a block that is freed meanwhile is found in
+//! one of both. A process that runs may show a record in the middle of a change; such a record's
+//! blocks are left out, or one look too long.
 
 use std::collections::HashSet;
 use std::sync::Arc;

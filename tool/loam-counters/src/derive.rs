@@ -1,7 +1,8 @@
 //! Computes counters from raw records, as `formats/counters.toml` derives each.
 //!
-//! A counter is unknown and not set if one of its fields is missing (an older library). Sums saturate: a process may
-//! report any number, and a wrong figure is better than no figures or a panic.
+//! A counter is unknown and not set if one of its fields is missing (an older library). Sums
+//! saturate: a process may report any number, and a wrong figure is better than no figures or a
+//! panic.
 
 mod bins;
 mod heap;
@@ -53,8 +54,8 @@ pub fn snapshot(raw: &Raw, is_consistent: bool, memory: &mut Memory) -> Snapshot
     snapshot
 }
 
-/// Constants of the build that the counters come from. A missing constant is zero, and the figures that depend on it
-/// are then unknown.
+/// Constants of the build that the counters come from. A missing constant is zero, and the figures
+/// that depend on it are then unknown.
 #[derive(Debug, Clone, Copy)]
 struct Constants {
     page: u64,
@@ -126,8 +127,9 @@ impl<'a> Magazines<'a> {
     }
 }
 
-/// The tables of the classes' records, in the order of the classes' numbers: first the fixed classes, then those that
-/// a program's own sizes have split off. Older libraries have only the first table.
+/// The tables of the classes' records, in the order of the classes' numbers: first the fixed
+/// classes, then those that a program's own sizes have split off. Older libraries have only the
+/// first table.
 const CLASS_TABLES: [&str; 2] = ["class", "split_class"];
 
 /// The size of the blocks of each class, by its number; 0: none, or not in use.
@@ -140,8 +142,8 @@ fn class_bytes(raw: &Raw) -> Vec<u64> {
     CLASS_TABLES.iter().filter_map(of_table).flatten().collect()
 }
 
-/// How many bins a class has beside its first. They follow each other class by class. If no thread ever waited for a
-/// class, its further bins are not read.
+/// How many bins a class has beside its first. They follow each other class by class. If no thread
+/// ever waited for a class, its further bins are not read.
 fn more_each(raw: &Raw) -> usize {
     let count = |table| {
         let place = raw.directory.find(table);
@@ -159,7 +161,8 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         .map(|rows| rows.map(|row| row.get("generation").unwrap_or(0)).collect())
         .unwrap_or_default();
     let mut locks: Vec<LockFigures> = Vec::new();
-    // The place of each class's first bin. The class's other bins, some thousand in all, are added there.
+    // The place of each class's first bin. The class's other bins, some thousand in all, are added
+    // there.
     let mut first_of: Vec<Option<usize>> = vec![None; classes.len()];
     for table in LIST.tables.iter().filter(|table| table.lock) {
         let Some(rows) = raw.rows(&table.name) else {

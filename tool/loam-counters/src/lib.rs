@@ -1,5 +1,5 @@
-//! Reads the heap's counters from another process, and interprets them. `formats/counters.md` is the contract;
-//! `loam_format::counters` knows the layout.
+//! Reads the heap's counters from another process, and interprets them. `formats/counters.md` is
+//! the contract; `loam_format::counters` knows the layout.
 //!
 //! ```text
 //! locate (where is the directory?) -> reader (its tables' records, copied until they settle)
@@ -8,7 +8,8 @@
 //! watch: many processes, tick by tick
 //! ```
 //!
-//! A process is not trusted: its memory determines figures, and determines control flow only within bounds.
+//! A process is not trusted: its memory determines figures, and determines control flow only within
+//! bounds.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -85,8 +86,8 @@ impl From<DirectoryError> for CountersError {
     }
 }
 
-/// Reads the counters of a process; none if it is not on Loam. If its memory may not be read, the image that it
-/// publishes is used.
+/// Reads the counters of a process; none if it is not on Loam. If its memory may not be read, the
+/// image that it publishes is used.
 pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, CountersError> {
     let found = match locate::find(pid, mappings) {
         Ok(Some(address)) => {
@@ -138,8 +139,8 @@ pub fn read_memory(
     Ok(derive::snapshot(&raw, false, &mut whole))
 }
 
-/// Reads the same process repeatedly, at little cost: unchanged data is not read, and costly data is read only as
-/// often as it is worth (`loam_process::budget`).
+/// Reads the same process repeatedly, at little cost: unchanged data is not read, and costly data
+/// is read only as often as it is worth (`loam_process::budget`).
 #[derive(Debug, Default)]
 pub struct Watch {
     /// The directory, and the bytes that it was read from. They change if the process calls `exec`.
@@ -149,7 +150,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Sets whether the figures of single classes and locks are left out, for callers that show none.
+    /// Sets whether the figures of single classes and locks are left out, for callers that show
+    /// none.
     pub fn set_brief(&mut self, is_brief: bool) {
         self.derived.is_brief = is_brief;
     }

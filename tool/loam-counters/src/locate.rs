@@ -7,9 +7,10 @@
 //!              -> does it say that it lies there?
 //! ```
 //!
-//! The image is read where it is mapped in the process. So the file may have any name, may be deleted, or may lie in
-//! another mount namespace or on a file system that no longer answers. Only if the memory may not be read is the file
-//! itself used. It shows whether the process is on Loam at all.
+//! The image is read where it is mapped in the process. So the file may have any name, may be
+//! deleted, or may lie in another mount namespace or on a file system that no longer answers. Only
+//! if the memory may not be read is the file itself used. It shows whether the process is on Loam
+//! at all.
 //!
 //! The block names its own address, so a wrong guess is always detected.
 
@@ -44,7 +45,8 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
     for (place, first) in mappings.iter().enumerate() {
         let is_first = first.offset == 0 && first.inode != 0 && first.name.starts_with('/');
         let name = first.file_name().unwrap_or_default();
-        // Data that a program maps is no image, and may lie anywhere. Wine maps only the headers of Windows' files.
+        // Data that a program maps is no image, and may lie anywhere. Wine maps only the headers of
+        // Windows' files.
         let is_image = || parts_of(&mappings[place..]).any(|part| part.executable);
         if is_first && (is_image() || pe::may_be(name)) {
             let is_library = name.starts_with(LIBRARY_STEM);
@@ -115,11 +117,11 @@ fn lies_at(memory: &impl Memory, address: u64) -> Result<bool, ReadError> {
     Ok(head.starts_with(MAGIC) && u64_at(&head, 40) == Some(address))
 }
 
-/// A cache of the files that were examined, since most processes of a machine share files. It has the block's offset
-/// from the file's first byte, by the file's key (see `key_of`).
+/// A cache of the files that were examined, since most processes of a machine share files. It has
+/// the block's offset from the file's first byte, by the file's key (see `key_of`).
 static KNOWN: LazyLock<Mutex<HashMap<u64, Option<u64>>>> = LazyLock::new(Mutex::default);
-/// The most files in the cache, at 17 bytes each. Chosen: several times what a desktop maps. On a machine that
-/// compiles all day, all files are examined again now and then.
+/// The most files in the cache, at 17 bytes each. Chosen: several times what a desktop maps. On a
+/// machine that compiles all day, all files are examined again now and then.
 const MOST_KNOWN: usize = 1 << 15;
 
 /// The mappings of the first one's file, which lie side by side.
@@ -128,8 +130,9 @@ fn parts_of(file: &[Mapping]) -> impl Iterator<Item = &Mapping> {
     file.iter().take_while(is_same)
 }
 
-/// The identity of a file. The file system reuses the number of a deleted file, so the name and the length in memory
-/// are part of the key. The key is a hash: if two files ever had the same hash, one process would not be found.
+/// The identity of a file. The file system reuses the number of a deleted file, so the name and the
+/// length in memory are part of the key. The key is a hash: if two files ever had the same hash,
+/// one process would not be found.
 fn key_of(file: &[Mapping], is_likely: bool) -> u64 {
     let first = &file[0];
     let end = parts_of(file).map(|part| part.end).max().unwrap_or(0);
@@ -215,7 +218,8 @@ const SEGMENT: usize = 56;
 /// The kernel executes no file with more program headers.
 const MOST_SEGMENTS: u64 = 1 << 10;
 
-/// Reads the program headers of an image. The image's header was read before and says where they lie.
+/// Reads the program headers of an image. The image's header was read before and says where they
+/// lie.
 fn segments_of(
     header: &[u8],
     read: impl FnOnce(u64, usize) -> Result<Vec<u8>, ReadError>,
@@ -283,7 +287,8 @@ fn look_up(memory: &impl Memory, start: u64, searches: bool) -> Result<Option<u6
     search_each(memory, start, variables)
 }
 
-/// Searches variables for the block. The variables are at offsets from `start`, and so is the result.
+/// Searches variables for the block. The variables are at offsets from `start`, and so is the
+/// result.
 fn search_each(
     memory: &impl Memory,
     start: u64,
@@ -309,7 +314,8 @@ const MOST_SEARCHED: u64 = 64 << 20;
 /// Bytes that are read at once.
 const PART: u64 = 1 << 20;
 
-/// Searches variables for the block. A program that has just started may not have written the block's own address yet.
+/// Searches variables for the block. A program that has just started may not have written the
+/// block's own address yet.
 fn search(memory: &impl Memory, start: u64, length: u64) -> Result<Option<u64>, ReadError> {
     let behind = start.saturating_add(length);
     let mut from = start & !7;
@@ -348,7 +354,8 @@ fn find_symbol(
         let mut entries = table.chunks_exact(16);
         let entry = entries.find(|entry| u64_at(entry, 0) == Some(tag))?;
         let value = u64_at(entry, 8)?;
-        // glibc's dynamic linker stores run-time addresses here; other linkers leave the addresses of the file.
+        // glibc's dynamic linker stores run-time addresses here; other linkers leave the addresses
+        // of the file.
         Some(if value >= bias {
             value
         } else {

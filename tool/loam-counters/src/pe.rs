@@ -1,12 +1,14 @@
 //! Finds the block `loam_counters` in a program or a library of Windows that Wine has mapped.
 //!
-//! Wine maps the headers from the file and may read the rest into anonymous memory, so all parts are read where they
-//! lie in the process. The process has no names of symbols, so the variables are searched for the block.
+//! Wine maps the headers from the file and may read the rest into anonymous memory, so all parts
+//! are read where they lie in the process. The process has no names of symbols, so the variables
+//! are searched for the block.
 
 use loam_format::bytes::{number_at, u32_at};
 use loam_format::memory::{Memory, ReadError};
 
-/// `IMAGE_DOS_HEADER`, with the offset of `IMAGE_NT_HEADERS`, and `IMAGE_SECTION_HEADER` of <winnt.h>.
+/// `IMAGE_DOS_HEADER`, with the offset of `IMAGE_NT_HEADERS`, and `IMAGE_SECTION_HEADER` of
+/// <winnt.h>.
 const OFFSET_OF_REST: usize = 0x3c;
 const FILE_HEADER: usize = 24;
 const SECTION: usize = 40;
@@ -21,7 +23,8 @@ pub fn may_be(file_name: &str) -> bool {
     name.ends_with(".exe") || name.ends_with(".dll")
 }
 
-/// The places of the file's variables: offset from the first byte, and length. None if it is no such file.
+/// The places of the file's variables: offset from the first byte, and length. None if it is no
+/// such file.
 pub fn variables(memory: &impl Memory, start: u64) -> Result<Option<Vec<(u64, u64)>>, ReadError> {
     let first = memory.bytes(start, 64)?;
     let Some(rest) = u32_at(&first, OFFSET_OF_REST).filter(|_| first.starts_with(b"MZ")) else {

@@ -1,8 +1,9 @@
-//! Images that programs publish (`LOAM_PUBLISH`, `formats/counters.md`): finds the image of a process, and removes
-//! images that no living process holds.
+//! Images that programs publish (`LOAM_PUBLISH`, `formats/counters.md`): finds the image of a
+//! process, and removes images that no living process holds.
 //!
-//! A living process holds a lock on its image. Process numbers do not show whether a process lives: one of another
-//! namespace of numbers looks dead from here. Only the caller's own folders are swept.
+//! A living process holds a lock on its image. Process numbers do not show whether a process lives:
+//! one of another namespace of numbers looks dead from here. Only the caller's own folders are
+//! swept.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -26,7 +27,8 @@ pub fn published(pid: Pid) -> Option<Snapshot> {
     runtime.into_iter().chain([temporary]).find_map(|path| {
         let folder = open_folder(&path, owner)?;
         sweep_now_and_then(&folder, owner);
-        // The image is opened by the folder's descriptor, because the path may change its meaning meanwhile.
+        // The image is opened by the folder's descriptor, because the path may change its meaning
+        // meanwhile.
         let image = Path::new("/proc/self/fd")
             .join(folder.as_raw_fd().to_string())
             .join(format!("{pid}.image"));
@@ -38,7 +40,8 @@ pub fn published(pid: Pid) -> Option<Snapshot> {
     })
 }
 
-/// Opens the folder. A link is refused, and so is a folder of another user or one that other users may enter.
+/// Opens the folder. A link is refused, and so is a folder of another user or one that other users
+/// may enter.
 fn open_folder(path: &Path, owner: u32) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::open(path, flags, Mode::empty()).ok()?;
@@ -106,7 +109,8 @@ fn remove_unless_held(folder: &OwnedFd, name: &std::ffi::CStr) -> rustix::io::Re
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, name, flags, Mode::empty())?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    // The file may have been replaced since it was opened. The file that now has the name must then stay.
+    // The file may have been replaced since it was opened. The file that now has the name must then
+    // stay.
     let (found, named) = (
         rustix::fs::fstat(&file)?,
         rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?,

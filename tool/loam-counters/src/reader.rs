@@ -1,7 +1,8 @@
-//! Reads every table of a process once. The rules are in `formats/counters.md`, "Reading consistently".
+//! Reads every table of a process once. The rules are in `formats/counters.md`, "Reading
+//! consistently".
 //!
-//! Every loop has a bound that the process can not change: tries, time, records and bytes. A watched process is read
-//! repeatedly, so costly data is not read at every look: see `Kept`.
+//! Every loop has a bound that the process can not change: tries, time, records and bytes. A
+//! watched process is read repeatedly, so costly data is not read at every look: see `Kept`.
 
 mod group;
 
@@ -23,8 +24,8 @@ use crate::settle::{gather, Patience, Settle};
 const MOST_BYTES: u64 = 256 << 20;
 /// The table of the bins beside each class's first bin.
 const MORE_BIN: &str = "more_bin";
-/// The tables that one lock guards: first the table of the record with the lock, then the tables under it. A parent
-/// comes before its children, and the long table comes last.
+/// The tables that one lock guards: first the table of the record with the lock, then the tables
+/// under it. A parent comes before its children, and the long table comes last.
 const GROUPS: [&[&str]; 2] = [
     &["page_heap", "region", "extent", "block"],
     &["huge", "huge_block"],
@@ -133,8 +134,8 @@ impl<'a, M: Memory> Reader<'a, M> {
         })
     }
 
-    /// Reads the tables with addresses in the directory, all in one call. A table that fails, or that was written
-    /// meanwhile, is left for `single`.
+    /// Reads the tables with addresses in the directory, all in one call. A table that fails, or
+    /// that was written meanwhile, is left for `single`.
     fn fixed(&mut self) -> Result<(), ReadError> {
         let mut all = Vec::new();
         let mut parts = Vec::new();
@@ -198,7 +199,8 @@ impl<'a, M: Memory> Reader<'a, M> {
         }
     }
 
-    /// If a table can not be read, it counts as lost. If the process can not be read, that is an error.
+    /// If a table can not be read, it counts as lost. If the process can not be read, that is an
+    /// error.
     fn survive(&mut self, place: usize, error: ReadError) -> Result<(), ReadError> {
         match error {
             ReadError::Unmapped { .. } => {
@@ -234,8 +236,8 @@ impl<'a, M: Memory> Reader<'a, M> {
         }
     }
 
-    /// Reads a list in one call, on the guess that its records are those of the look before. This is true most of the
-    /// time.
+    /// Reads a list in one call, on the guess that its records are those of the look before. This
+    /// is true most of the time.
     fn guessed(&mut self, place: usize) -> Result<Option<Copies>, ReadError> {
         let table = &self.directory.tables[place];
         let before = self
@@ -268,7 +270,8 @@ impl<'a, M: Memory> Reader<'a, M> {
         Ok((next == Some(0)).then_some(copies))
     }
 
-    /// Follows the pointers of a list from each start: the address of the first pointer, and its parent.
+    /// Follows the pointers of a list from each start: the address of the first pointer, and its
+    /// parent.
     fn list(&mut self, table: &Table, starts: &[(u64, usize)]) -> Result<Copies, ReadError> {
         let mut found = Vec::new();
         let Some(link) = table.link else {
@@ -315,8 +318,8 @@ impl<'a, M: Memory> Reader<'a, M> {
         })
     }
 
-    /// A class's further bins, if a thread ever waited for its first bin: before that no thread uses them. They take
-    /// half a megabyte, which a small program never touches.
+    /// A class's further bins, if a thread ever waited for its first bin: before that no thread
+    /// uses them. They take half a megabyte, which a small program never touches.
     fn further_bins(&self, table: &Table) -> Vec<Place> {
         let all = || array(table.address, table, table.count, 0);
         let first = self.directory.find("bin");
@@ -451,7 +454,8 @@ impl<'a, M: Memory> Reader<'a, M> {
             })
             .collect();
         found.sort_unstable();
-        // Extents do not overlap. If a process claims that they do, the overlapping part is not read twice.
+        // Extents do not overlap. If a process claims that they do, the overlapping part is not
+        // read twice.
         let mut end = 0;
         for (first, behind) in &mut found {
             *first = (*first).max(end);
@@ -483,7 +487,8 @@ impl<'a, M: Memory> Reader<'a, M> {
         Ok(())
     }
 
-    /// Copies records. If they have a lock and do not change all the time, each copy is of one moment.
+    /// Copies records. If they have a lock and do not change all the time, each copy is of one
+    /// moment.
     fn settled(&mut self, table: &Table, mut copies: Copies) -> Result<Copies, ReadError> {
         self.affords(&copies)?;
         match table.lock {
@@ -516,7 +521,8 @@ fn too_much(address: u64, cost: u64) -> ReadError {
     }
 }
 
-/// The most records of one array. No table is longer; of a table that claims more, this many are read.
+/// The most records of one array. No table is longer; of a table that claims more, this many are
+/// read.
 const LONGEST: u64 = 1 << 20;
 
 /// Address, parent and number of each record of an array.

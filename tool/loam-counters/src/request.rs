@@ -1,7 +1,8 @@
-//! What other processes ask of a running heap, in its own memory: `formats/counters.md`, "A request to record".
+//! What other processes ask of a running heap, in its own memory: `formats/counters.md`, "A request
+//! to record".
 //!
-//! The words of a request lie where the directory says. The heap looks at them in its next slow call after the bit of its
-//! detours was set that sends calls there.
+//! The words of a request lie where the directory says. The heap looks at them in its next slow
+//! call after the bit of its detours was set that sends calls there.
 
 use loam_format::bytes::{text, u32_at, u64_at};
 use loam_format::counters::directory::MAGIC;

@@ -6,14 +6,16 @@
 //!  settle   when a copy is taken as it is    lock free, and no thread took it meanwhile
 //! ```
 //!
-//! A call of the system copies pieces in their order within a microsecond or two. The evidence that a copy is of one
-//! moment is therefore read in the same call: the record a second time, or, for records under another record's lock,
-//! that lock before and after. Only the copies that did not settle are read again.
+//! A call of the system copies pieces in their order within a microsecond or two. The evidence that
+//! a copy is of one moment is therefore read in the same call: the record a second time, or, for
+//! records under another record's lock, that lock before and after. Only the copies that did not
+//! settle are read again.
 //!
-//! Why that suffices: the lock word is not 0 while a thread writes, and the number of acquisitions grows before the
-//! thread writes. Two equal copies of a record, one taken completely before the other, show every word as it was
-//! between them. For a *bracket* the lock's words are read twice before the records and once after: the lock was free
-//! between the first two readings, and no thread took it until the third.
+//! Why that suffices: the lock word is not 0 while a thread writes, and the number of acquisitions
+//! grows before the thread writes. Two equal copies of a record, one taken completely before the
+//! other, show every word as it was between them. For a *bracket* the lock's words are read twice
+//! before the records and once after: the lock was free between the first two readings, and no
+//! thread took it until the third.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -50,8 +52,8 @@ impl Patience {
     };
 }
 
-/// Tries that follow each other without a pause. If a thread holds the lock for longer than these take, the reader
-/// sleeps between tries: for 50 us, then twice as long each time.
+/// Tries that follow each other without a pause. If a thread holds the lock for longer than these
+/// take, the reader sleeps between tries: for 50 us, then twice as long each time.
 const QUICK_TRIES: u32 = 4;
 const NAP: Duration = Duration::from_micros(50);
 
@@ -89,8 +91,8 @@ impl Trial {
     }
 }
 
-/// Records of a bracket that are read between two looks at the lock: some 12 KiB of blocks' records, which takes 2 us.
-/// If a part does not settle, its halves are tried.
+/// Records of a bracket that are read between two looks at the lock: some 12 KiB of blocks'
+/// records, which takes 2 us. If a part does not settle, its halves are tried.
 const BRACKETED: usize = 64;
 
 /// Reads copies out of memory while its owner runs.
@@ -111,8 +113,8 @@ pub trait Settle {
     fn take_twice(&mut self, table: &Table, lock: u64, spots: &[Spot], copied: &[u8])
         -> Vec<usize>;
 
-    /// Reads records under another record's lock in several parts, each between two looks at the lock. False if a copy
-    /// may mix two moments.
+    /// Reads records under another record's lock in several parts, each between two looks at the
+    /// lock. False if a copy may mix two moments.
     fn bracket(
         &mut self,
         table: &Table,
@@ -138,7 +140,8 @@ impl Settle for Copies {
         patience: Patience,
     ) -> Result<bool, ReadError> {
         attempt(self, |copies| {
-            // First all records are read twice; then those that were written meanwhile, each twice in a row.
+            // First all records are read twice; then those that were written meanwhile, each twice
+            // in a row.
             let everything = copies.spots(table, 0, copies.records.len());
             let twice = [everything.as_slice(), everything.as_slice()];
             let copied = gather(memory, &twice.concat())?;
@@ -242,7 +245,8 @@ impl Settle for Copies {
     }
 }
 
-/// Gaps between ranges may be unreadable, and images lack them. In that case the ranges are read one by one.
+/// Gaps between ranges may be unreadable, and images lack them. In that case the ranges are read
+/// one by one.
 fn attempt<T>(
     copies: &mut Copies,
     mut read: impl FnMut(&mut Copies) -> Result<T, ReadError>,
@@ -262,8 +266,8 @@ fn fill(copies: &mut Copies, memory: &impl Memory, spots: &[Spot]) -> Result<(),
     Ok(())
 }
 
-/// The most memory that a thread keeps for gathered bytes. Chosen: several times what a look at a small program reads
-/// at once.
+/// The most memory that a thread keeps for gathered bytes. Chosen: several times what a look at a
+/// small program reads at once.
 const ROOM: usize = 1 << 20;
 
 thread_local! {
@@ -320,8 +324,8 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// The seal of the lock in a table's only record, if it has one: the lock word and the number of acquisitions. If
-    /// a library does not count acquisitions, the seal is the whole record.
+    /// The seal of the lock in a table's only record, if it has one: the lock word and the number
+    /// of acquisitions. If a library does not count acquisitions, the seal is the whole record.
     pub fn of(table: &Table) -> Option<Seal> {
         let lock = table.lock?;
         let counted = table.field("lock_acquisitions");
@@ -361,8 +365,8 @@ impl Seal {
         all.extend(&self.spots);
     }
 
-    /// Takes the bytes that `around` requested from the front. Returns the bytes of the pieces, and whether no thread
-    /// had the lock.
+    /// Takes the bytes that `around` requested from the front. Returns the bytes of the pieces, and
+    /// whether no thread had the lock.
     pub fn open<'a>(&self, rest: &mut &'a [u8], length: usize) -> (&'a [u8], bool) {
         let (first, behind) = rest.split_at(self.length);
         let (second, behind) = behind.split_at(self.length);

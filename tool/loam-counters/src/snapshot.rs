@@ -199,8 +199,8 @@ pub struct Snapshot {
     pub library: String,
     /// The version of the format in the process.
     pub format_version: u32,
-    /// Whether another allocator reports these figures (`loam run --allocator`): `library` is then its name and
-    /// version.
+    /// Whether another allocator reports these figures (`loam run --allocator`): `library` is then
+    /// its name and version.
     pub is_peer: bool,
     /// Whether every table was read at a moment when no thread changed it.
     pub consistent: bool,

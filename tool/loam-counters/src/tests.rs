@@ -1,4 +1,5 @@
-//! The reader against artificial processes: small ones with known sums, newer and older ones, hostile ones.
+//! The reader against artificial processes: small ones with known sums, newer and older ones,
+//! hostile ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -333,7 +334,8 @@ fn read(process: &Process) -> Snapshot {
 fn a_small_process_is_read_to_the_last_block() {
     let found = read(&process());
     let whole = |id| found.process.whole(id);
-    // Class 100: 120 slots, 20 free, 10 + 1 in magazines and 2 queued. Class 2000: 8, 1 free, 2 held.
+    // Class 100: 120 slots, 20 free, 10 + 1 in magazines and 2 queued. Class 2000: 8, 1 free, 2
+    // held.
     assert_eq!(whole("live_small_bytes"), 87 * 100 + 5 * 2000);
     assert_eq!(whole("cached_bytes"), 13 * 100 + 2 * 2000);
     assert_eq!(

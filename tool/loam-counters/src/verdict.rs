@@ -1,8 +1,8 @@
 //! One line in plain words: the largest part of a process's memory.
 //!
-//! Thresholds are chosen. A quarter of the resident set in one kind of overhead deserves the headline even if live
-//! blocks are more, since live blocks are what memory is for. An overhead below a MiB needs no action, whatever its
-//! share.
+//! Thresholds are chosen. A quarter of the resident set in one kind of overhead deserves the
+//! headline even if live blocks are more, since live blocks are what memory is for. An overhead
+//! below a MiB needs no action, whatever its share.
 
 use serde::Serialize;
 

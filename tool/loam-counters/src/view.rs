@@ -18,7 +18,8 @@ use loam_process::stacks::Threads;
 use crate::account::{own_ranges, Account};
 use crate::{CountersError, Snapshot};
 
-/// Free pages so near to each other are asked for together: a page takes 53 ns, and a call some microseconds.
+/// Free pages so near to each other are asked for together: a page takes 53 ns, and a call some
+/// microseconds.
 const NEAR: u64 = 1 << 20;
 
 /// One process, as far as the system allows to see it.
@@ -38,12 +39,14 @@ pub struct View {
     pub account: Account,
     /// Its allocator.
     pub allocator: Option<Allocator>,
-    /// Bytes of free pages that the heap counts as backed and that are not in memory, as far as that was looked at
-    /// ([`View::with_free_pages`]): a run may be freed before all its pages were touched, and the system may not have given a huge page.
+    /// Bytes of free pages that the heap counts as backed and that are not in memory, as far as
+    /// that was looked at ([`View::with_free_pages`]): a run may be freed before all its pages were
+    /// touched, and the system may not have given a huge page.
     pub free_and_absent: u64,
     /// Resident bytes of free pages that other processes have too, as far as that was looked at.
     pub free_and_common: u64,
-    /// Stacks beyond those of the threads that there are: of threads that ended and were not joined.
+    /// Stacks beyond those of the threads that there are: of threads that ended and were not
+    /// joined.
     pub stacks_without_thread: u64,
     /// Files in memory that it holds by descriptors and has not mapped.
     pub held_files: HeldFiles,
@@ -54,8 +57,8 @@ pub struct View {
 }
 
 impl View {
-    /// Looks at a process [`gently`], on a thread of its own, so that the caller does not wait for ever. A process that
-    /// holds up the look is an error.
+    /// Looks at a process [`gently`], on a thread of its own, so that the caller does not wait for
+    /// ever. A process that holds up the look is an error.
     pub fn of(identity: Identity) -> Result<View, ProcessError> {
         View::look(identity, |_| ())
     }
@@ -75,8 +78,9 @@ impl View {
         apart::within(look).unwrap_or_else(|doing| Err(ProcessError::Silent { pid, doing }))
     }
 
-    /// Looks at several processes, on threads of their own, several at a time if they hold up the look. Each view is
-    /// passed to `show` and then dropped, because views may be large. Results are in the order of `identities`.
+    /// Looks at several processes, on threads of their own, several at a time if they hold up the
+    /// look. Each view is passed to `show` and then dropped, because views may be large. Results
+    /// are in the order of `identities`.
     pub fn each<R: Send + 'static>(
         identities: Vec<Identity>,
         show: impl Fn(&View) -> R + Send + Sync + 'static,
@@ -110,8 +114,8 @@ impl View {
             .collect()
     }
 
-    /// Looks at a process, however long that takes. Fails if its memory may not be looked at. Counters that can not be
-    /// read are no failure.
+    /// Looks at a process, however long that takes. Fails if its memory may not be looked at.
+    /// Counters that can not be read are no failure.
     pub fn read(identity: Identity) -> Result<View, ProcessError> {
         let whole = |mappings| Looked {
             mappings,
@@ -153,7 +157,8 @@ impl View {
         let mappings = own.cut(mappings, look_into(pid));
         let residence = Residence::of(&mappings, &own);
         let account = Account::of(&residence, snapshot);
-        // The figures of an ending process are none, and those of its number's next process, or program, are another's.
+        // The figures of an ending process are none, and those of its number's next process, or
+        // program, are another's.
         memory.confirm(identity.key)?;
         let peer = snapshot.filter(|snapshot| snapshot.is_peer);
         let allocator = match peer {

@@ -1,4 +1,5 @@
-//! The data that Loam, its recorder and its tool exchange, and the way in which figures are written.
+//! The data that Loam, its recorder and its tool exchange, and the way in which figures are
+//! written.
 //!
 //! ```text
 //! counters   what the heap shows in memory and in images       formats/counters.md
@@ -9,8 +10,9 @@
 //! plain, units, words   texts that may meet a terminal, figures, small pieces of English
 //! ```
 //!
-//! Nothing here reads a file, asks the system or prints: functions take bytes and return their meaning. So each format
-//! can be read on any host, and be tested with hostile bytes without a process or a file.
+//! Nothing here reads a file, asks the system or prints: functions take bytes and return their
+//! meaning. So each format can be read on any host, and be tested with hostile bytes without a
+//! process or a file.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

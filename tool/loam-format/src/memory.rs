@@ -36,8 +36,9 @@ pub trait Memory {
         Ok(buffer)
     }
 
-    /// Fills the buffer with pieces, one after the other. They are read in this order, and as close together in time
-    /// as possible. Fails at the first piece that can not be read. The buffer is as long as all pieces together.
+    /// Fills the buffer with pieces, one after the other. They are read in this order, and as close
+    /// together in time as possible. Fails at the first piece that can not be read. The buffer is
+    /// as long as all pieces together.
     fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
         let mut rest = buffer;
         for piece in pieces {

@@ -1,14 +1,15 @@
-//! Makes texts from outside fit for a terminal: names of files and processes, arguments, contents of files.
+//! Makes texts from outside fit for a terminal: names of files and processes, arguments, contents
+//! of files.
 //!
-//! A character that is not visible is written as JSON writes it, `\u001b`: characters that control a terminal, reorder
-//! a line (U+202E), break it, are invisible or not assigned. The same form is valid in JSON, where it means the
-//! character.
+//! A character that is not visible is written as JSON writes it, `\u001b`: characters that control
+//! a terminal, reorder a line (U+202E), break it, are invisible or not assigned. The same form is
+//! valid in JSON, where it means the character.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether the character is visible. Rust's `Debug` knows this: it leaves only printable characters as they are. It
-/// would also escape combining marks, but not after another character.
+/// Whether the character is visible. Rust's `Debug` knows this: it leaves only printable characters
+/// as they are. It would also escape combining marks, but not after another character.
 pub fn shows(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
@@ -24,8 +25,8 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| None)
 }
 
-/// The last check before a terminal. It lets through lines, tabs and the three styles that we use: bold, dim and
-/// neither.
+/// The last check before a terminal. It lets through lines, tabs and the three styles that we use:
+/// bold, dim and neither.
 pub fn page(text: &str) -> Cow<'_, str> {
     const STYLES: [&str; 3] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m"];
     escaped(text, |rest| {
@@ -42,8 +43,8 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |rest| rest.starts_with(['\n', '\t']).then_some(1))
 }
 
-/// Escapes a text. `passes` gets the rest of the text at each invisible character, and returns how many bytes of it
-/// may stay.
+/// Escapes a text. `passes` gets the rest of the text at each invisible character, and returns how
+/// many bytes of it may stay.
 fn escaped(text: &str, passes: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     if text.chars().all(shows) {
         return Cow::Borrowed(text);
@@ -68,7 +69,8 @@ fn escaped(text: &str, passes: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// The text as a single line, fit for a terminal and of the same length: a mark replaces each invisible character.
+/// The text as a single line, fit for a terminal and of the same length: a mark replaces each
+/// invisible character.
 pub fn printable(text: &str) -> String {
     let clean = |c: char| if shows(c) { c } else { '\u{fffd}' };
     text.chars().map(clean).collect()

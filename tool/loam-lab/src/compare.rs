@@ -1,7 +1,8 @@
 //! `loam lab compare A B`: what changed between two runs.
 //!
-//! Rounds of different runs are not paired, so the ratio is one of medians. Its interval is computed from the ends of
-//! both intervals. A change is called a difference only if the intervals do not touch.
+//! Rounds of different runs are not paired, so the ratio is one of medians. Its interval is
+//! computed from the ends of both intervals. A change is called a difference only if the intervals
+//! do not touch.
 
 use comfy_table::{presets, Cell as TableCell, CellAlignment, Table};
 

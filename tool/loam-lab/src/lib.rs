@@ -9,14 +9,15 @@
 //!   -> draw (the table on the terminal, Markdown, the HTML report), compare, merge
 //! ```
 //!
-//! `advise` picks an allocator for a trace by its replays. `gate` compares the replay of a trace with a baseline and
-//! says what got worse.
+//! `advise` picks an allocator for a trace by its replays. `gate` compares the replay of a trace
+//! with a baseline and says what got worse.
 //!
-//! `replay` makes an experiment of a trace: it prepares what the replayer runs, in passes over the file. `traces`
-//! reports what a trace contains; `pins` reports which blocks keep its sparse pages.
+//! `replay` makes an experiment of a trace: it prepares what the replayer runs, in passes over the
+//! file. `traces` reports what a trace contains; `pins` reports which blocks keep its sparse pages.
 //!
-//! Measuring, the results file and drawing are separate. No module from `analyse` on measures, and all of them start
-//! from the file's types alone. Nothing here prints: a text is a value, and progress goes to the caller.
+//! Measuring, the results file and drawing are separate. No module from `analyse` on measures, and
+//! all of them start from the file's types alone. Nothing here prints: a text is a value, and
+//! progress goes to the caller.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,9 +1,10 @@
 //! Merges several results files into one: jobs of one sweep, on one machine or on many.
 //!
-//! Measurements on like machines with the same program become one experiment, and their rounds follow each other: the
-//! trials that a ratio compares stay in one round of one file. If anything differs (machine, program, trace, speed),
-//! the measurement becomes an experiment of its own, named `NAME`, `NAME-2`, ...; no figure is ever formed over two
-//! machines. `Part` names the origin of each experiment.
+//! Measurements on like machines with the same program become one experiment, and their rounds
+//! follow each other: the trials that a ratio compares stay in one round of one file. If anything
+//! differs (machine, program, trace, speed), the measurement becomes an experiment of its own,
+//! named `NAME`, `NAME-2`, ...; no figure is ever formed over two machines. `Part` names the origin
+//! of each experiment.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -133,8 +134,8 @@ fn same_settings(files: &[(PathBuf, Results)]) -> Result<(), MergeError> {
     Ok(())
 }
 
-/// Fails if two files contain the same trial. A trial is identified by its start time, its duration,
-/// its allocator and its last line.
+/// Fails if two files contain the same trial. A trial is identified by its start time, its
+/// duration, its allocator and its last line.
 fn no_trial_twice(files: &[(PathBuf, Results)]) -> Result<(), MergeError> {
     let is_same = |a: &Trial, b: &Trial| {
         let key = |one: &Trial| {
@@ -244,8 +245,8 @@ fn is_one(known: &ExperimentRecord, record: &ExperimentRecord, part: &Part) -> b
         .part
         .as_ref()
         .is_some_and(|known| known.of == part.of && known.machine.is_like(&part.machine));
-    // A replay's program is the replayer. Its arguments name files that were made for this run only, so they are not
-    // compared.
+    // A replay's program is the replayer. Its arguments name files that were made for this run
+    // only, so they are not compared.
     let same_cases = record.trace.is_some()
         || record.cases.iter().all(|case| {
             let known = known.cases.iter().find(|one| one.name == case.name);

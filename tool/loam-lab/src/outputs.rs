@@ -26,8 +26,8 @@ impl Outputs {
     }
 }
 
-/// If one name is missing, it is made from the other with its own ending. If both are missing, the date is part of the
-/// name, so that a run never replaces an earlier one unasked.
+/// If one name is missing, it is made from the other with its own ending. If both are missing, the
+/// date is part of the name, so that a run never replaces an earlier one unasked.
 fn name(json: Option<&Path>, html: Option<&Path>, time: SystemTime) -> (PathBuf, PathBuf) {
     let beside = |path: &Path, extension: &str| {
         // A device has no companion file: `/dev/stdout` must not become `/dev/stdout.html`.

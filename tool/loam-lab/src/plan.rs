@@ -1,5 +1,5 @@
-//! Makes the plan of what to measure. Names become programs and libraries, or an error that lists the names that
-//! exist.
+//! Makes the plan of what to measure. Names become programs and libraries, or an error that lists
+//! the names that exist.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -111,7 +111,8 @@ pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
     })
 }
 
-/// The allocators to measure. The first list also has the absent allocators, if the user asked for all.
+/// The allocators to measure. The first list also has the absent allocators, if the user asked for
+/// all.
 fn pick_of(
     wanted: &[String],
     available: Vec<Allocator>,
@@ -147,8 +148,9 @@ pub struct Ready {
     pub record: TraceRecord,
 }
 
-/// A plan that replays a trace: one program, one case, the allocators of the options. The recorded allocator is
-/// measured too if it is on this machine, because the error of the replay is computed from it.
+/// A plan that replays a trace: one program, one case, the allocators of the options. The recorded
+/// allocator is measured too if it is on this machine, because the error of the replay is computed
+/// from it.
 pub fn replay(
     options: &MeasureOptions,
     layout: &Layout,
@@ -212,13 +214,14 @@ fn experiment(
 }
 
 impl Plan {
-    /// Labels of the allocators that the user asked for. Further allocators may be measured to compute the error of a
-    /// replay.
+    /// Labels of the allocators that the user asked for. Further allocators may be measured to
+    /// compute the error of a replay.
     pub fn wanted(&self) -> &[String] {
         &self.wanted
     }
 
-    /// Replays another trace beside the first one, under another name, on the allocators that the user asked for.
+    /// Replays another trace beside the first one, under another name, on the allocators that the
+    /// user asked for.
     pub fn beside(
         mut self,
         name: &str,

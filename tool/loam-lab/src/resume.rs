@@ -1,5 +1,6 @@
-//! What happens to an earlier run in the results file. `--resume` keeps its finished trials if they measured the same
-//! thing. Without it, and without `--overwrite`, a file that holds finished trials is refused.
+//! What happens to an earlier run in the results file. `--resume` keeps its finished trials if they
+//! measured the same thing. Without it, and without `--overwrite`, a file that holds finished
+//! trials is refused.
 
 use std::path::Path;
 
@@ -41,8 +42,8 @@ pub enum ResumeError {
     },
 }
 
-/// Refuses a file with finished trials. A file that can not be read as results is refused as well, because its
-/// contents are not known.
+/// Refuses a file with finished trials. A file that can not be read as results is refused as well,
+/// because its contents are not known.
 pub fn require_unfinished(path: &Path) -> Result<(), ResumeError> {
     // A device or a pipe holds nothing.
     if !path
@@ -61,7 +62,8 @@ pub fn require_unfinished(path: &Path) -> Result<(), ResumeError> {
     }
 }
 
-/// Takes over the file's trials. If the file does not exist yet, the run was interrupted before the first trial.
+/// Takes over the file's trials. If the file does not exist yet, the run was interrupted before the
+/// first trial.
 pub fn take_over(results: &mut Results, path: &Path) -> Result<(), ResumeError> {
     if !path.metadata().is_ok_and(|meta| meta.len() > 0) {
         return Ok(());

@@ -1,9 +1,10 @@
-//! The results file on disk. It is checked before anything is measured, and replaced as a whole after each trial.
+//! The results file on disk. It is checked before anything is measured, and replaced as a whole
+//! after each trial.
 //!
-//! A new version is written beside the old one and renamed over it, so that the file is complete at every moment: a
-//! crash, a full disk or a power failure costs one trial at most. During a run the lab holds a lock on the file
-//! (`flock`), so that two runs can not replace each other's trials. The kernel releases the lock when the process
-//! ends.
+//! A new version is written beside the old one and renamed over it, so that the file is complete at
+//! every moment: a crash, a full disk or a power failure costs one trial at most. During a run the
+//! lab holds a lock on the file (`flock`), so that two runs can not replace each other's trials.
+//! The kernel releases the lock when the process ends.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -92,8 +93,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Claims a place. Fails now if it could not be written later. `is_ours` recognises, by its first bytes, a file
-    /// that may be replaced.
+    /// Claims a place. Fails now if it could not be written later. `is_ours` recognises, by its
+    /// first bytes, a file that may be replaced.
     pub fn claim(path: &Path, is_ours: impl Fn(&[u8]) -> bool) -> Result<Store, StoreError> {
         // A symbolic link stays a link: its target is replaced.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -179,12 +180,13 @@ impl Store {
         let mut file = BufWriter::new(self.beside()?);
         write(&mut file)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // The data is written before the name: after a power failure the name must not refer to an empty file.
+        // The data is written before the name: after a power failure the name must not refer to an
+        // empty file.
         file.as_file().sync_all()?;
         let mut held = self.held.borrow_mut();
         if held.is_some() {
-            // The new file is locked before it gets the name, so that no other run can lock it first. No other process
-            // knows this file.
+            // The new file is locked before it gets the name, so that no other run can lock it
+            // first. No other process knows this file.
             flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
         }
         let file = file.persist(&self.path).map_err(|error| error.error)?;

@@ -1,5 +1,6 @@
-//! What the tool does with an event between a ring and the file, for a profiler: the events of a trace are put into a
-//! ring as the recorder puts them there, and drained, followed and written. Only `drained()` is of interest.
+//! What the tool does with an event between a ring and the file, for a profiler: the events of a
+//! trace are put into a ring as the recorder puts them there, and drained, followed and written.
+//! Only `drained()` is of interest.
 //!
 //!     valgrind --tool=callgrind --toggle-collect='*drained*' target/release/examples/drain FILE.trace
 //!

@@ -32,8 +32,8 @@ impl Allocator {
 /// The endings of names of allocators that are called after their library.
 const C_LIBRARY: &str = "'s malloc";
 
-/// Beginnings of file names, most telling first: a library that replaces malloc counts before the C library, which
-/// every program has.
+/// Beginnings of file names, most telling first: a library that replaces malloc counts before the C
+/// library, which every program has.
 const LIBRARIES: [(&str, &str); 12] = [
     ("libloam", LOAM),
     ("libjemalloc", "jemalloc"),
@@ -54,8 +54,8 @@ pub const LOAM: &str = "Loam";
 /// The C library of most systems.
 pub const GLIBC: &str = "glibc's malloc";
 
-/// The allocator of the process, if it can be told. A process that shows Loam's counters is on Loam, whatever the
-/// name of the library's file is.
+/// The allocator of the process, if it can be told. A process that shows Loam's counters is on
+/// Loam, whatever the name of the library's file is.
 pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<Allocator> {
     // A debugger or a linker may map a library's file as data, without allocating with it.
     let loaded = || mappings.iter().filter(|mapping| mapping.executable);

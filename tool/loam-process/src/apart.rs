@@ -6,14 +6,15 @@
 //!                               '-- no step for so long: left behind, another worker goes on
 //! ```
 //!
-//! A look at another process may hold its thread in the kernel for ever: a page of the process's memory, or a file
-//! that it maps, may lie on a file system whose server is gone (NFS, FUSE). Only SIGKILL wakes such a thread. So
-//! these looks are jobs of separate threads. The thread that draws, serves or takes signals only waits for them,
-//! for a time that it chooses.
+//! A look at another process may hold its thread in the kernel for ever: a page of the process's
+//! memory, or a file that it maps, may lie on a file system whose server is gone (NFS, FUSE). Only
+//! SIGKILL wakes such a thread. So these looks are jobs of separate threads. The thread that draws,
+//! serves or takes signals only waits for them, for a time that it chooses.
 //!
-//! A worker takes a *step* before each call that may wait. If it makes no step for a moment, another worker goes on
-//! with the queue, so that several held-up workers are waited for at the same time. A worker whose last step is too
-//! long ago is *left behind*. It is not lost: when its call returns after all, its result counts, and it ends.
+//! A worker takes a *step* before each call that may wait. If it makes no step for a moment,
+//! another worker goes on with the queue, so that several held-up workers are waited for at the
+//! same time. A worker whose last step is too long ago is *left behind*. It is not lost: when its
+//! call returns after all, its result counts, and it ends.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,12 +25,13 @@ use std::time::{Duration, Instant};
 
 use crate::process::Pid;
 
-/// How many workers may be left behind at a time. Chosen: each holds 16 KiB in the kernel and some pages of stack,
-/// and if more processes than this are held up for different reasons, that is an attack.
+/// How many workers may be left behind at a time. Chosen: each holds 16 KiB in the kernel and some
+/// pages of stack, and if more processes than this are held up for different reasons, that is an
+/// attack.
 pub const MOST_LEFT: usize = 64;
 
-/// After so long without a step another worker goes on with the queue. Chosen: far more than a step takes, and a
-/// tenth of the shortest patience.
+/// After so long without a step another worker goes on with the queue. Chosen: far more than a step
+/// takes, and a tenth of the shortest patience.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// What a worker waits for.
@@ -102,7 +104,8 @@ pub fn step_again() {
     });
 }
 
-/// What the worker of this thread says of its steps. Threads that help it take it along, so that their steps are its.
+/// What the worker of this thread says of its steps. Threads that help it take it along, so that
+/// their steps are its.
 pub struct Desk(Option<Arc<Mutex<Step>>>);
 
 impl Desk {
@@ -117,7 +120,8 @@ impl Desk {
     }
 }
 
-/// Computes. Nothing that may never end is waited for meanwhile, so it may take as long as it takes.
+/// Computes. Nothing that may never end is waited for meanwhile, so it may take as long as it
+/// takes.
 pub fn compute<R>(act: impl FnOnce() -> R) -> R {
     const EVER: Duration = Duration::from_secs(1 << 30);
     let set = |since: Instant| {
@@ -141,7 +145,8 @@ pub fn step_to_file(path: &Path) {
     step(Doing::File(path.to_path_buf()));
 }
 
-/// No thread panics with one of these locks held. Even if one did, the data that they guard would be whole.
+/// No thread panics with one of these locks held. Even if one did, the data that they guard would
+/// be whole.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
@@ -197,7 +202,8 @@ where
     J: Send + 'static,
     R: Send + 'static,
 {
-    /// Makes a queue for jobs of one kind. A worker that makes no step for as long as `patience` is left behind.
+    /// Makes a queue for jobs of one kind. A worker that makes no step for as long as `patience` is
+    /// left behind.
     pub fn new(patience: Duration, act: impl Fn(&K, J) -> R + Send + Sync + 'static) -> Self {
         let state = State {
             queue: VecDeque::new(),
@@ -217,8 +223,8 @@ where
         }
     }
 
-    /// Does the jobs in their order. Returns when they are done, or at `until`, or when `most_left` workers are
-    /// left behind.
+    /// Does the jobs in their order. Returns when they are done, or at `until`, or when `most_left`
+    /// workers are left behind.
     pub fn run(
         &mut self,
         jobs: impl IntoIterator<Item = (K, J)>,
@@ -294,8 +300,8 @@ fn outcome<K, J, R>(state: &mut State<K, J, R>) -> Outcome<K, J, R> {
     }
 }
 
-/// The patience of a caller with only one process or program to look at, for each step. Chosen: a file that can be
-/// read at all is read within it, even from a slow network.
+/// The patience of a caller with only one process or program to look at, for each step. Chosen: a
+/// file that can be read at all is read within it, even from a slow network.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// For callers that only need the patience: there is no time by which all jobs have to end.
@@ -395,7 +401,8 @@ mod tests {
 
     #[test]
     fn jobs_behind_those_that_hold_up_are_done_meanwhile() {
-        // One after the other, these jobs would hold for as long as the patience. The last one lets them go.
+        // One after the other, these jobs would hold for as long as the patience. The last one lets
+        // them go.
         let gates = Arc::new(Mutex::new(Vec::new()));
         let mut jobs = Vec::new();
         for key in 0..6 {

@@ -1,15 +1,16 @@
 //! Limits how often a costly look may be repeated, by its cost.
 //!
-//! A tool that watches many times a second must not cost much, however large the watched process is. So costly
-//! looks take at most a share of one core: after a look that took 1 ms of processor time, the next one comes a
-//! second later. Meanwhile the tool shows old figures, and says that they are old.
+//! A tool that watches many times a second must not cost much, however large the watched process
+//! is. So costly looks take at most a share of one core: after a look that took 1 ms of processor
+//! time, the next one comes a second later. Meanwhile the tool shows old figures, and says that
+//! they are old.
 
 use std::time::{Duration, Instant};
 
 use nix::time::{clock_gettime, ClockId};
 
-/// The share of one core that one costly look may take: 0.1 %. Chosen: a whole look ten times a second is to stay
-/// under 1 %.
+/// The share of one core that one costly look may take: 0.1 %. Chosen: a whole look ten times a
+/// second is to stay under 1 %.
 const SHARE: u32 = 1;
 const OF: u32 = 1000;
 

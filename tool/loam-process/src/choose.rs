@@ -75,14 +75,15 @@ pub fn pids() -> Result<Vec<Pid>, std::io::Error> {
     Ok(found)
 }
 
-/// How long one process that can not be read is waited for, when all processes are read. Chosen: a read that takes
-/// milliseconds comes within a second on a busy machine too.
+/// How long one process that can not be read is waited for, when all processes are read. Chosen: a
+/// read that takes milliseconds comes within a second on a busy machine too.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// The same for all such processes together. Chosen: half of the time that Prometheus waits for a scrape.
+/// The same for all such processes together. Chosen: half of the time that Prometheus waits for a
+/// scrape.
 pub const LONGEST: Duration = Duration::from_secs(5);
 
-/// Every process that has memory of its own, except this one. Processes that end meanwhile are left out. Of a
-/// process whose command line can not be read, the rest is known.
+/// Every process that has memory of its own, except this one. Processes that end meanwhile are left
+/// out. Of a process whose command line can not be read, the rest is known.
 pub fn all() -> Result<Vec<Identity>, std::io::Error> {
     let pids = pids()?;
     let mut crew = Crew::new(PATIENCE, |pid: &Pid, ()| {

@@ -1,5 +1,5 @@
-//! Files of code as unwinding and naming need them: the places of their parts in memory, their tables for
-//! unwinding, and their identity.
+//! Files of code as unwinding and naming need them: the places of their parts in memory, their
+//! tables for unwinding, and their identity.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,8 +32,8 @@ pub enum Same {
 }
 
 impl Same {
-    /// Compares the file at the module's path. `None` if it can not be read or is no program. Bytes are read only if the
-    /// recording has their checksum.
+    /// Compares the file at the module's path. `None` if it can not be read or is no program. Bytes
+    /// are read only if the recording has their checksum.
     pub fn of(module: &Module) -> Option<Same> {
         let path = Path::new(&module.path);
         let cache = match untrusted::open(path) {
@@ -62,7 +62,8 @@ pub fn build_id(path: &Path) -> Option<String> {
     build_id_in(&object::File::parse(&cache).ok()?)
 }
 
-/// Checksums of files that have no build id. Another thread computes them, each once: a file of a GiB takes a second.
+/// Checksums of files that have no build id. Another thread computes them, each once: a file of a
+/// GiB takes a second.
 #[derive(Debug, Default)]
 pub struct Checksums {
     /// By device, number, and the time of the last change.
@@ -123,19 +124,20 @@ impl Checksum {
     }
 }
 
-/// Where a file is for us that a process has mapped: first as the process sees it, because the process may be in a
-/// container of its own.
+/// Where a file is for us that a process has mapped: first as the process sees it, because the
+/// process may be in a container of its own.
 fn as_seen_by(pid: Pid, name: &str) -> [PathBuf; 2] {
     let mut inside = PathBuf::from(format!("/proc/{}/root", face(pid)));
     inside.push(name.trim_start_matches('/'));
     [inside, PathBuf::from(name)]
 }
 
-/// What the system puts behind the name of a file that was deleted, or that another file has replaced.
+/// What the system puts behind the name of a file that was deleted, or that another file has
+/// replaced.
 const DELETED: &str = " (deleted)";
 
-/// Where a mapped file is for us. One that was deleted can still be read through its mapping, with CAP_SYS_ADMIN or
-/// CAP_CHECKPOINT_RESTORE.
+/// Where a mapped file is for us. One that was deleted can still be read through its mapping, with
+/// CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
 pub fn as_mapped(pid: Pid, name: &str, start: u64, end: u64) -> Vec<PathBuf> {
     match name.ends_with(DELETED) {
         true => vec![format!("/proc/{pid}/map_files/{start:x}-{end:x}").into()],
@@ -148,7 +150,8 @@ pub fn as_mapped(pid: Pid, name: &str, start: u64, end: u64) -> Vec<PathBuf> {
 pub struct Code {
     /// The linker's identity of it, in hexadecimal.
     pub build_id: Option<String>,
-    /// Parts that are loaded as code: offset in the file, bytes, and address in the file's numbering.
+    /// Parts that are loaded as code: offset in the file, bytes, and address in the file's
+    /// numbering.
     parts: Vec<(u64, u64, u64)>,
     /// `.eh_frame`.
     pub frames: Option<Section>,

@@ -1,7 +1,9 @@
-//! How much of the machine a process may use: its control groups' limits and the cores that it may run on.
+//! How much of the machine a process may use: its control groups' limits and the cores that it may
+//! run on.
 //!
-//! A program in a container sees all cores of its host. A heap that makes an arena or a cache for each core then
-//! makes too many. Both versions of control groups are read; of nested groups the tightest limit counts.
+//! A program in a container sees all cores of its host. A heap that makes an arena or a cache for
+//! each core then makes too many. Both versions of control groups are read; of nested groups the
+//! tightest limit counts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,9 +23,11 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// The resident bytes of its group, namely of the group that has the limit.
     pub memory_used: Option<u64>,
-    /// Bytes of it that the kernel takes back before it refuses any: files' pages and records of files.
+    /// Bytes of it that the kernel takes back before it refuses any: files' pages and records of
+    /// files.
     pub memory_reclaimable: u64,
-    /// Bytes of it in files in memory (tmpfs) and shared memory, which no process needs to have mapped.
+    /// Bytes of it in files in memory (tmpfs) and shared memory, which no process needs to have
+    /// mapped.
     pub memory_in_tmpfs: u64,
 }
 
@@ -120,7 +124,8 @@ impl Limits {
         if self.memory.is_none_or(|known| limit < known) {
             (self.memory, self.memory_used) = (Some(limit), number(used));
             let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-            // Version 1 has figures of the group alone, and `total_` ones with the groups in it, as the limit counts.
+            // Version 1 has figures of the group alone, and `total_` ones with the groups in it, as
+            // the limit counts.
             let is_first = stat.lines().any(|line| line.starts_with("total_"));
             let prefix = if is_first { "total_" } else { "" };
             let figure = |name: &str| -> u64 {
@@ -137,7 +142,8 @@ impl Limits {
     }
 }
 
-/// A control group that the user named: by its path in the file system, or as `/proc/PID/cgroup` shows it.
+/// A control group that the user named: by its path in the file system, or as `/proc/PID/cgroup`
+/// shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// The controller of version 1, if the path names it.
@@ -214,8 +220,8 @@ impl Group {
     }
 }
 
-/// The group and the groups around it. In a container with a name space of its own the path may lead out of the
-/// mounted part; then the mounted root is the group.
+/// The group and the groups around it. In a container with a name space of its own the path may
+/// lead out of the mounted part; then the mounted root is the group.
 fn lineage(root: &Path, path: &str) -> Vec<PathBuf> {
     let mut found = vec![root.to_owned()];
     for part in path.split('/').filter(|part| !part.is_empty()) {

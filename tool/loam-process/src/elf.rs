@@ -1,7 +1,8 @@
 //! What an executable file says about itself, as far as a preloaded `malloc` needs it.
 //!
-//! Only the file is read, before anything is started. Limits: an executable without section headers shows no
-//! symbols. An allocator that is loaded later with `dlopen`, or that was inlined, is not seen.
+//! Only the file is read, before anything is started. Limits: an executable without section headers
+//! shows no symbols. An allocator that is loaded later with `dlopen`, or that was inlined, is not
+//! seen.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -130,7 +131,8 @@ impl Image {
         format!("{machine}, {}-bit", if self.is_64 { 64 } else { 32 })
     }
 
-    /// Whether the file is a dynamic loader, started as a command. It has no loader itself, and honours preloads.
+    /// Whether the file is a dynamic loader, started as a command. It has no loader itself, and
+    /// honours preloads.
     pub fn is_loader(&self) -> bool {
         self.soname
             .as_deref()

@@ -1,9 +1,10 @@
 //! The mappings with their figures, read so that the process never waits for longer than a moment.
 //!
-//! To write a mapping's figures into `smaps`, the kernel looks at every page of it, and holds the lock of the address
-//! space for as long: 13 ms for each GiB. A thread that maps or unmaps memory waits meanwhile, and before Linux 6.4 page
-//! faults may wait behind that thread. If a mapping is large, its pages are therefore scanned piece by piece instead.
-//! Only `smaps` has the lazily freed bytes, so these are then unknown.
+//! To write a mapping's figures into `smaps`, the kernel looks at every page of it, and holds the
+//! lock of the address space for as long: 13 ms for each GiB. A thread that maps or unmaps memory
+//! waits meanwhile, and before Linux 6.4 page faults may wait behind that thread. If a mapping is
+//! large, its pages are therefore scanned piece by piece instead. Only `smaps` has the lazily freed
+//! bytes, so these are then unknown.
 
 use crate::mappings::{self, Mapping};
 use crate::pagemap::{Held, Pagemap};
@@ -21,7 +22,8 @@ pub struct Looked {
     pub is_whole: bool,
 }
 
-/// Reads the mappings with their figures. Without PAGEMAP_SCAN (before Linux 6.7) they come from `smaps` in any case.
+/// Reads the mappings with their figures. Without PAGEMAP_SCAN (before Linux 6.7) they come from
+/// `smaps` in any case.
 pub fn read(pid: Pid) -> Result<Looked, ProcessError> {
     let scanned = scanned(pid, mappings::read_names(pid)?);
     let is_whole = scanned.is_none();
@@ -61,7 +63,8 @@ mod tests {
 
     use super::*;
 
-    /// A process that waits, with memory of which so much was written to. Perl is on every Debian machine.
+    /// A process that waits, with memory of which so much was written to. Perl is on every Debian
+    /// machine.
     struct Quiet(Child);
 
     impl Quiet {

@@ -1,5 +1,5 @@
-//! Under which stacks a process's heap grows: by its page faults, each with a stack, on any allocator and without a
-//! change of the process.
+//! Under which stacks a process's heap grows: by its page faults, each with a stack, on any
+//! allocator and without a change of the process.
 //!
 //! ```text
 //! begin   which pages of the heap are resident            (the baseline)
@@ -8,12 +8,14 @@
 //!         pages whose sample was lost                     -> the stack of the page before
 //! ```
 //!
-//! The heap is private anonymous memory that is no thread's stack. A page of the baseline that comes and goes is no
-//! growth. What grows within pages that were resident before is not seen: no fault tells of it.
+//! The heap is private anonymous memory that is no thread's stack. A page of the baseline that
+//! comes and goes is no growth. What grows within pages that were resident before is not seen: no
+//! fault tells of it.
 //!
-//! **Cost.** A sample takes the process `SAMPLE`. If samples take more than `SHARE` of the process's time and a credit of
-//! `CREDIT`, they are taken in a share of all slices of time, which are chosen at random. A fault then stands for `1 / share` faults. The share is
-//! chosen before its slices, so sums have no bias.
+//! **Cost.** A sample takes the process `SAMPLE`. If samples take more than `SHARE` of the
+//! process's time and a credit of `CREDIT`, they are taken in a share of all slices of time, which
+//! are chosen at random. A fault then stands for `1 / share` faults. The share is chosen before its
+//! slices, so sums have no bias.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -33,13 +35,14 @@ pub const PAGE: u64 = 4_096;
 const HUGE: u64 = 2 << 20;
 /// Pages of a huge page.
 const PAGES: u64 = HUGE / PAGE;
-/// What a sample costs the process. Measured: 1.9 us with 20 KiB of stack, and up to 4 us on a busy machine
-/// (docs/attach.md).
+/// What a sample costs the process. Measured: 1.9 us with 20 KiB of stack, and up to 4 us on a busy
+/// machine (docs/attach.md).
 const SAMPLE: Duration = Duration::from_nanos(3_000);
 /// Samples may take one part in so many of the process's time, or of a tenth of a processor's.
 const SHARE: u32 = 50;
 const LEAST: u32 = 10;
-/// What samples may take beyond that, once: the faults of some 130 MiB. A short burst is seen whole.
+/// What samples may take beyond that, once: the faults of some 130 MiB. A short burst is seen
+/// whole.
 const CREDIT: Duration = Duration::from_millis(100);
 /// How long a slice of time is, in which samples are taken or not.
 const SLICE: Duration = Duration::from_millis(10);
@@ -49,17 +52,20 @@ const PASS: Duration = Duration::from_millis(5);
 const CHECK: Duration = Duration::from_secs(1);
 /// A check may take one part in so many of the time.
 const CHECKS: u32 = 50;
-/// The mappings are read again for an address that lies in none, but no more often. So long its sample waits.
+/// The mappings are read again for an address that lies in none, but no more often. So long its
+/// sample waits.
 const REFRESH: Duration = Duration::from_millis(20);
 /// Bytes of samples that wait. Chosen: with the rings the tool stays below 200 MB.
 const MOST_QUEUED: usize = 32 << 20;
-/// For so long samples are taken before the rings are read again. Chosen: 300 faults at memory's speed, half a ring.
+/// For so long samples are taken before the rings are read again. Chosen: 300 faults at memory's
+/// speed, half a ring.
 const TURN: Duration = Duration::from_millis(1);
 /// A stack's red zone, and how far below its pointer a thread may touch it.
 const BELOW: u64 = 256 << 10;
 /// A page without a sample belongs to a page with one if it lies at most so many pages behind it.
 const NEAR: u64 = 8 * PAGES;
-/// The most pages that are remembered. Then the share is halved, and half of the pages are forgotten.
+/// The most pages that are remembered. Then the share is halved, and half of the pages are
+/// forgotten.
 const MOST_PAGES: usize = 1 << 20;
 
 /// Pages that came: what they are, by the number of the first.
@@ -134,7 +140,8 @@ impl Growth {
     pub fn begin(pid: Pid) -> io::Result<Growth> {
         let mut threads = perf::Threads::page_faults(pid)?;
         let pagemap = Pagemap::open(pid)?;
-        // Before the baseline is read: a page that comes meanwhile is in both, and then it is not growth.
+        // Before the baseline is read: a page that comes meanwhile is in both, and then it is not
+        // growth.
         threads.switch(true)?;
         let now = Instant::now();
         let mut growth = Growth {
@@ -267,7 +274,8 @@ impl Growth {
         self.threads.sees_kernel()
     }
 
-    /// By how many bytes the heap is larger now than at the beginning. Pages of the baseline that went are not counted.
+    /// By how many bytes the heap is larger now than at the beginning. Pages of the baseline that
+    /// went are not counted.
     pub fn total(&mut self) -> io::Result<u64> {
         self.refresh();
         let mut fresh = 0;
@@ -299,7 +307,8 @@ impl Growth {
         Ok(())
     }
 
-    /// Takes samples in order, for so long, and up to one whose mapping is not known and may not be asked for yet.
+    /// Takes samples in order, for so long, and up to one whose mapping is not known and may not be
+    /// asked for yet.
     fn take_queue(&mut self, limit: Duration, changes: &mut Vec<Change>) {
         let begun = Instant::now();
         self.has_more = false;
@@ -394,8 +403,8 @@ impl Growth {
         may_be_heap(mapping) && !(self.is_stack(address) || is_near && mapping.contains(pointer))
     }
 
-    /// Whether it is known what lies there. What was reserved without access when the mappings were read is the heap's by
-    /// now, if there was a fault.
+    /// Whether it is known what lies there. What was reserved without access when the mappings were
+    /// read is the heap's by now, if there was a fault.
     fn is_known(&self, address: u64) -> bool {
         let found = mappings::at(&self.mappings, address);
         found.is_some_and(|mapping| mapping.writable || mapping.inode != 0)
@@ -459,12 +468,12 @@ impl Growth {
         self.check_cost = begun.elapsed();
     }
 
-    /// Gives pages that came without a sample to the stack of the page before them: samples come too fast in a burst, in
-    /// which memory is taken in the order of addresses. While not all faults are sampled, pages without a sample are
-    /// what the others stand for.
+    /// Gives pages that came without a sample to the stack of the page before them: samples come
+    /// too fast in a burst, in which memory is taken in the order of addresses. While not all
+    /// faults are sampled, pages without a sample are what the others stand for.
     fn fill(&mut self, changes: &mut Vec<Change>) {
-        // Where none was lost, pages without a sample came without a fault (MADV_POPULATE_WRITE): nobody knows under
-        // which stack.
+        // Where none was lost, pages without a sample came without a fault (MADV_POPULATE_WRITE):
+        // nobody knows under which stack.
         let lost = self.lost - std::mem::replace(&mut self.lost_before, self.lost);
         if self.was_partial || lost == 0 {
             return;

@@ -1,4 +1,5 @@
-//! Files in memory that a process holds by a descriptor and has not mapped. Their pages count for nobody's resident set.
+//! Files in memory that a process holds by a descriptor and has not mapped. Their pages count for
+//! nobody's resident set.
 
 use std::collections::HashSet;
 use std::fs;

@@ -5,8 +5,9 @@
 //! `../lib` or `../lib/loam` seen from the executable, and the workloads in
 //! `../lib/loam/workloads`. A tool of one file has its parts inside (`parts`), and takes no others.
 //!
-//! Only folders of the executable's own tree are searched, never the working directory or any other ancestor. Files
-//! that are found here get preloaded into programs, so a `libloam.so` that was left in `/tmp` must not count.
+//! Only folders of the executable's own tree are searched, never the working directory or any other
+//! ancestor. Files that are found here get preloaded into programs, so a `libloam.so` that was left
+//! in `/tmp` must not count.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ use crate::parts::{Libc, Parts};
 
 /// The file name of the heap.
 pub const LIBRARY_NAME: &str = "libloam.so";
-/// The file name of the library that tells another allocator's own figures; it lies beside the heap.
+/// The file name of the library that tells another allocator's own figures; it lies beside the
+/// heap.
 pub const PEER_NAME: &str = "libpeer-counters.so";
 /// The file name of the recorder, which lies beside the heap.
 pub const RECORDER_NAME: &str = "libloam-record.so";
@@ -112,7 +114,8 @@ impl Layout {
         }
     }
 
-    /// The path of a part: one of the `_NAME`s above. What is inside of this executable belongs to it, and comes first.
+    /// The path of a part: one of the `_NAME`s above. What is inside of this executable belongs to
+    /// it, and comes first.
     pub fn find(&self, name: &'static str) -> Result<PathBuf, PartError> {
         if let Some(mut parts) = self.parts() {
             let libc = self.libc.unwrap_or_else(Libc::of_machine);
@@ -142,7 +145,8 @@ impl Layout {
         self.is_running.then(Parts::of_this_executable)?
     }
 
-    /// Folders that may be the build folder: the executable's own folder, and the folder around cargo's.
+    /// Folders that may be the build folder: the executable's own folder, and the folder around
+    /// cargo's.
     pub fn build_dirs(&self) -> Vec<PathBuf> {
         let mut dirs = Vec::new();
         for dir in &self.executable_dirs {
@@ -246,7 +250,8 @@ impl Layout {
     }
 }
 
-/// The absolute path of `argv[0]`, with links kept: `build/loam` is a link, and the files beside the link count.
+/// The absolute path of `argv[0]`, with links kept: `build/loam` is a link, and the files beside
+/// the link count.
 fn resolve_invoked(argument: PathBuf) -> Option<PathBuf> {
     let path = if argument.components().count() > 1 || argument.is_absolute() {
         argument

@@ -1,5 +1,5 @@
-//! What can be learned about programs from outside, without stopping or preparing them: about a file before it is
-//! started, and about a process while it runs.
+//! What can be learned about programs from outside, without stopping or preparing them: about a
+//! file before it is started, and about a process while it runs.
 //!
 //! ```text
 //! a file      layout, parts, preload (which heap) -> elf, script, privilege (whether it can be preloaded)
@@ -13,8 +13,8 @@
 //! probes      on an allocator's functions, for short times -> sites: stacks whose blocks stay
 //! ```
 //!
-//! A process may hold up any look at it. So looks are done `apart`, and no more often than their `budget` allows.
-//! Nothing here prints.
+//! A process may hold up any look at it. So looks are done `apart`, and no more often than their
+//! `budget` allows. Nothing here prints.
 
 // Unsafe code is allowed in `queries`, `perf::system`, `probes::system` and `trim::system` alone.
 #![deny(unsafe_code)]

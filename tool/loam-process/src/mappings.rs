@@ -1,8 +1,8 @@
 //! Reads `/proc/PID/smaps`: every mapping of a process, and how much of each is resident.
 //!
-//! The crate procfs is not used here, because the target chooses the names of mapped files. They may be any bytes,
-//! and a name that is no UTF-8 must cost that name and not the whole account. Unknown lines are skipped, because
-//! new kernels add lines.
+//! The crate procfs is not used here, because the target chooses the names of mapped files. They
+//! may be any bytes, and a name that is no UTF-8 must cost that name and not the whole account.
+//! Unknown lines are skipped, because new kernels add lines.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -57,7 +57,8 @@ pub struct Mapping {
     pub hugetlb: u64,
 }
 
-/// The mapping in which the address lies. `mappings` are in the order of addresses, as the system lists them.
+/// The mapping in which the address lies. `mappings` are in the order of addresses, as the system
+/// lists them.
 pub fn at(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
     let place = mappings.partition_point(|one| one.end <= address);
     mappings.get(place).filter(|one| one.contains(address))
@@ -108,7 +109,8 @@ impl Mapping {
             _ => return,
         };
         *field = field.saturating_add(value);
-        // A file's pages are shared as well; only the copies of its pages count. Anonymous pages are told last.
+        // A file's pages are shared as well; only the copies of its pages count. Anonymous pages
+        // are told last.
         if key == b"Anonymous" {
             self.common = if self.shared {
                 0
@@ -119,8 +121,8 @@ impl Mapping {
     }
 }
 
-/// Reads the mappings with their figures. The kernel locks the address space for one mapping at a time, so a very
-/// large process may change meanwhile.
+/// Reads the mappings with their figures. The kernel locks the address space for one mapping at a
+/// time, so a very large process may change meanwhile.
 pub fn read_all(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
     read(pid, "smaps", "the memory")
 }
@@ -130,8 +132,8 @@ pub fn read_names(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
     read(pid, "maps", "the address space")
 }
 
-/// Reads the mappings of files, without figures. For a heap of 60,000 mappings the kernel then need not write a
-/// line for each. If the kernel has no PROCMAP_QUERY, the lines are read after all.
+/// Reads the mappings of files, without figures. For a heap of 60,000 mappings the kernel then need
+/// not write a line for each. If the kernel has no PROCMAP_QUERY, the lines are read after all.
 pub fn read_files(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
     if let Some(found) = ask_files(pid) {
         return Ok(found);

@@ -1,9 +1,10 @@
-//! Which pages of a process are resident, by `/proc/PID/pagemap`. It has 8 bytes a page, and the highest bits say
-//! that the page is in memory, or swapped out, and whether other processes have it too: after a `fork()` two processes
-//! share all pages that neither has written to. The owner of a process may read these bits.
+//! Which pages of a process are resident, by `/proc/PID/pagemap`. It has 8 bytes a page, and the
+//! highest bits say that the page is in memory, or swapped out, and whether other processes have it
+//! too: after a `fork()` two processes share all pages that neither has written to. The owner of a
+//! process may read these bits.
 //!
-//! If the kernel has PAGEMAP_SCAN, it is asked for runs instead, so that a long stretch without memory costs one
-//! call; then only the runs are read. Both ways give the same answers.
+//! If the kernel has PAGEMAP_SCAN, it is asked for runs instead, so that a long stretch without
+//! memory costs one call; then only the runs are read. Both ways give the same answers.
 
 use std::fs::File;
 use std::io;
@@ -22,8 +23,8 @@ const OF_FILE: u8 = 0x20;
 const EXCLUSIVE: u8 = 0x01;
 /// How many pages are read at a time.
 const AT_ONCE: u64 = 4_096;
-/// How many pages that hold something are scanned at a time. Chosen: 0.2 ms. So long a thread of the process waits that
-/// wants to change its mappings.
+/// How many pages that hold something are scanned at a time. Chosen: 0.2 ms. So long a thread of
+/// the process waits that wants to change its mappings.
 const SCANNED: u64 = 4_096;
 /// How many runs are requested at a time.
 const RUNS: usize = 512;
@@ -90,8 +91,8 @@ impl Pagemap {
         Ok(Pagemap { file, scans })
     }
 
-    /// What the pieces of a stretch hold, by their ends in ascending order; none if only PAGEMAP_SCAN could say. One
-    /// scan goes over all pieces.
+    /// What the pieces of a stretch hold, by their ends in ascending order; none if only
+    /// PAGEMAP_SCAN could say. One scan goes over all pieces.
     pub fn held(&self, start: u64, ends: &[u64]) -> Option<Vec<Held>> {
         let mut pieces = vec![Held::default(); ends.len()];
         let mut piece = 0;
@@ -119,7 +120,8 @@ impl Pagemap {
         .then_some(pieces)
     }
 
-    /// How many bytes of a run in memory other processes have too; none if the entries can not be read.
+    /// How many bytes of a run in memory other processes have too; none if the entries can not be
+    /// read.
     fn common(&self, start: u64, bytes: u64, flags: &mut Vec<u8>) -> u64 {
         match self.flags(start / PAGE, bytes / PAGE, flags) {
             Ok(()) => PAGE * flags.iter().filter(|flags| is_common(**flags)).count() as u64,
@@ -146,8 +148,8 @@ impl Pagemap {
         self.scan(start, end, |run| tell(run.start, run.end))
     }
 
-    /// Tells start and end of each run that is in memory or swapped out. Of an old kernel a page is read at a time, and
-    /// no stretch of more than a TiB.
+    /// Tells start and end of each run that is in memory or swapped out. Of an old kernel a page is
+    /// read at a time, and no stretch of more than a TiB.
     pub fn used(&self, start: u64, end: u64, mut tell: impl FnMut(u64, u64)) -> io::Result<()> {
         const LONGEST: u64 = 1 << 40;
         let is_page = |run: &Run| run.pages & queries::PAGE_ZERO == 0;
@@ -183,8 +185,8 @@ impl Pagemap {
         self.scans.load(Ordering::Relaxed)
     }
 
-    /// Tells for each page from number `first` on whether it is resident. After an error the remaining pages are
-    /// not known.
+    /// Tells for each page from number `first` on whether it is resident. After an error the
+    /// remaining pages are not known.
     pub fn look(&self, first: u64, count: u64, mut tell: impl FnMut(bool)) -> io::Result<()> {
         self.find(first, count, |page| {
             tell(matches!(page, Whereabouts::Resident | Whereabouts::Common));
@@ -237,11 +239,13 @@ mod tests {
     use super::*;
     use std::process;
 
-    /// A block of so many bytes always has a fresh mapping: glibc's DEFAULT_MMAP_THRESHOLD_MAX. A smaller one may lie
-    /// where the heap has memory of an earlier block, of this test or of one beside it.
+    /// A block of so many bytes always has a fresh mapping: glibc's DEFAULT_MMAP_THRESHOLD_MAX. A
+    /// smaller one may lie where the heap has memory of an earlier block, of this test or of one
+    /// beside it.
     const MAPPED: u64 = 32 << 20;
 
-    /// Room of this process for so many pages, with memory in some of them; and the number of the first page.
+    /// Room of this process for so many pages, with memory in some of them; and the number of the
+    /// first page.
     fn stretch(pages: u64, touched: impl Iterator<Item = u64>) -> (Vec<u8>, u64) {
         let bytes = MAPPED + (pages + 1) * PAGE;
         let mut memory: Vec<u8> = Vec::with_capacity(bytes as usize);

@@ -4,17 +4,19 @@
 //! [ELF file of the tool][zip archive: gnu/libloam.so, gnu/libloam-record.so ..., musl/libloam.so ...]
 //! ```
 //!
-//! A zip archive is found from its end, so the kernel and `unzip` both read such a file. Its offsets count from the
-//! file's begin, because bytes of the tool may look like a mark of the archive. A part is unpacked when a verb
-//! needs it, into the first of these places whose files may be executed:
+//! A zip archive is found from its end, so the kernel and `unzip` both read such a file. Its
+//! offsets count from the file's begin, because bytes of the tool may look like a mark of the
+//! archive. A part is unpacked when a verb needs it, into the first of these places whose files may
+//! be executed:
 //!
 //! ```text
 //! $TMPDIR or /tmp, /run/user/UID, /dev/shm, /var/tmp:   loam-UID/CRC/libloam.so
 //! none of them (a read-only container):                 a file in memory, /proc/PID/fd/N
 //! ```
 //!
-//! The folder belongs to this user, and no other user may write to it, because what lies there gets preloaded. Others
-//! may read it: a program that starts as root and becomes another user preloads the same file into its children.
+//! The folder belongs to this user, and no other user may write to it, because what lies there gets
+//! preloaded. Others may read it: a program that starts as root and becomes another user preloads
+//! the same file into its children.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -150,7 +152,8 @@ fn place_in(place: &Path, folder: &str, name: &str, bytes: &[u8]) -> io::Result<
         plain_path::own(folder, user).map_err(io::Error::other)?;
     }
     let path = inner.join(name);
-    // Also where the name is right: a tool that was killed, or a full disk, may have left a part of the file.
+    // Also where the name is right: a tool that was killed, or a full disk, may have left a part of
+    // the file.
     if fs::read(&path).is_ok_and(|there| there == bytes) {
         return Ok(path);
     }
@@ -176,8 +179,9 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.set_permissions(fs::Permissions::from_mode(0o755))
 }
 
-/// A file that has no place, for this process and those that it starts. It is open until the process that is started
-/// closes it or ends; a program that it starts after that runs without the part, and its loader says so.
+/// A file that has no place, for this process and those that it starts. It is open until the
+/// process that is started closes it or ends; a program that it starts after that runs without the
+/// part, and its loader says so.
 fn in_memory(name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     // Without MFD_CLOEXEC: the started program's loader opens it.
     let mut file = File::from(memfd_create(name, MemfdFlags::empty())?);

@@ -1,14 +1,16 @@
 //! Makes paths that `LD_PRELOAD` can hold, for libraries whose own path it can not hold.
 //!
-//! Blanks and colons end an entry of `LD_PRELOAD`, and `$ORIGIN`, `$LIB` and `${PLATFORM}` are replaced. There is
-//! no way to quote them. So a library below such a folder gets a link in a folder of this user:
+//! Blanks and colons end an entry of `LD_PRELOAD`, and `$ORIGIN`, `$LIB` and `${PLATFORM}` are
+//! replaced. There is no way to quote them. So a library below such a folder gets a link in a
+//! folder of this user:
 //!
 //! ```text
 //! /tmp/loam-UID/HASH-OF-THE-PATH/libloam.so -> /a path/with blanks/libloam.so
 //! ```
 //!
-//! A link is used only if the folder belongs to this user and no other user may write to it, because the target of
-//! the link is preloaded. Programs that another user starts may follow the link.
+//! A link is used only if the folder belongs to this user and no other user may write to it,
+//! because the target of the link is preloaded. Programs that another user starts may follow the
+//! link.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -33,7 +35,8 @@ pub struct LinkError {
     reason: String,
 }
 
-/// Whether `LD_PRELOAD` would cut the path in two, or replace `$ORIGIN`, `$LIB` or `${PLATFORM}` in it.
+/// Whether `LD_PRELOAD` would cut the path in two, or replace `$ORIGIN`, `$LIB` or `${PLATFORM}` in
+/// it.
 pub fn is_unquotable(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     bytes.iter().any(|byte| matches!(byte, b' ' | b':' | b'$'))

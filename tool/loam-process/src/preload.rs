@@ -41,8 +41,8 @@ pub enum LibraryError {
     Unquotable(#[from] LinkError),
 }
 
-/// Finds the heap: the one that the caller names, then the one that the environment names, then the one beside this
-/// executable.
+/// Finds the heap: the one that the caller names, then the one that the environment names, then the
+/// one beside this executable.
 pub fn find_library(named: Option<&Path>, layout: &Layout) -> Result<Library, LibraryError> {
     let from_environment = env::var_os(LIBRARY_VARIABLE).filter(|value| !value.is_empty());
     let path = if let Some(path) = named {
@@ -70,13 +70,14 @@ fn readable(path: &Path, from: &'static str) -> Result<PathBuf, LibraryError> {
         return Err(unreadable("not a regular file".to_owned()));
     }
     std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    // The path is absolute, because the program may change its folder before it starts others. Links are kept, so
-    // that the path in /proc/PID/maps and in messages is, if possible, the one that the user knows.
+    // The path is absolute, because the program may change its folder before it starts others.
+    // Links are kept, so that the path in /proc/PID/maps and in messages is, if possible, the one
+    // that the user knows.
     std::path::absolute(path).map_err(|error| unreadable(error.to_string()))
 }
 
-/// The value of `LD_PRELOAD`: the heap first, because the first definition of `malloc` wins, and then the earlier
-/// value.
+/// The value of `LD_PRELOAD`: the heap first, because the first definition of `malloc` wins, and
+/// then the earlier value.
 pub fn with_ours_first(library: &Path, existing: Option<OsString>) -> OsString {
     let mut value = library.as_os_str().to_owned();
     let existing = existing.unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Whether the loader will run a program in secure-execution mode, in which it ignores every
 //! `LD_PRELOAD` with a path.
 //!
-//! The kernel requests that mode if the execution of the file changes the user, the group or the capabilities. So a
-//! set-user-ID root program that root starts is an ordinary program, and so is every program once `no_new_privs` is
-//! set.
+//! The kernel requests that mode if the execution of the file changes the user, the group or the
+//! capabilities. So a set-user-ID root program that root starts is an ordinary program, and so is
+//! every program once `no_new_privs` is set.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

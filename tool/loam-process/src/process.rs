@@ -1,7 +1,8 @@
 //! One process as the system describes it: its identity, and the figures that cost nothing to read.
 //!
-//! Other programs chose all that is read here. Names may be any bytes, and a file may be empty because the process
-//! is just ending. Text is read lossily, and figures that are absent stay absent.
+//! Other programs chose all that is read here. Names may be any bytes, and a file may be empty
+//! because the process is just ending. Text is read lossily, and figures that are absent stay
+//! absent.
 
 use std::borrow::Cow;
 use std::fs;
@@ -131,7 +132,8 @@ pub fn permission_remedy(pid: Pid) -> String {
     }
 }
 
-/// How far the security module Yama limits looks into the user's own processes; none if it is absent.
+/// How far the security module Yama limits looks into the user's own processes; none if it is
+/// absent.
 pub fn yama_scope() -> Option<u32> {
     let text = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
     text.trim().parse().ok()
@@ -176,7 +178,8 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The same without the command line: all that can be read without waiting, whatever the process does.
+    /// The same without the command line: all that can be read without waiting, whatever the
+    /// process does.
     pub fn sketch(pid: Pid) -> Result<Identity, ProcessError> {
         require_own_proc(pid)?;
         let status = match read_short(&format!("/proc/{pid}/status")) {
@@ -195,7 +198,8 @@ impl Identity {
         Ok(Identity::of(&files, &glance))
     }
 
-    /// The identity of the process that these files belong to, by what they said just now; and its command line.
+    /// The identity of the process that these files belong to, by what they said just now; and its
+    /// command line.
     pub fn again(files: &Files, glance: &Glance) -> Identity {
         let mut identity = Identity::of(files, glance);
         identity.read_command(files.face);
@@ -216,8 +220,8 @@ impl Identity {
         }
     }
 
-    /// Two kinds of processes have an empty command line: the kernel's threads and processes that have ended. The
-    /// command line lies in the process's memory, so this read may wait.
+    /// Two kinds of processes have an empty command line: the kernel's threads and processes that
+    /// have ended. The command line lies in the process's memory, so this read may wait.
     fn read_command(&mut self, face: Pid) {
         step(Doing::Process(self.key.pid));
         let words = read_short(&format!("/proc/{face}/cmdline")).unwrap_or_default();
@@ -264,11 +268,13 @@ impl Identity {
     }
 }
 
-/// How much one call reads from a file of the system; nearly all files are shorter. Chosen: one page.
+/// How much one call reads from a file of the system; nearly all files are shorter. Chosen: one
+/// page.
 const SHORT: usize = 4096;
 
-/// Reads a whole file of the system. Such a file reports no length, and the system makes its text again for many
-/// calls. So it costs less to read it into enough room than to ask for its length and grow.
+/// Reads a whole file of the system. Such a file reports no length, and the system makes its text
+/// again for many calls. So it costs less to read it into enough room than to ask for its length
+/// and grow.
 fn read_short(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(SHORT);
     fs::File::open(path)?
@@ -280,8 +286,8 @@ fn read_short(path: &str) -> io::Result<Vec<u8>> {
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The number under which the system shows the process's memory: its own, or, if its main thread has ended, that of
-/// a live thread.
+/// The number under which the system shows the process's memory: its own, or, if its main thread
+/// has ended, that of a live thread.
 pub fn face(pid: Pid) -> Pid {
     if has_memory(pid) {
         return pid;
@@ -294,8 +300,8 @@ pub fn face(pid: Pid) -> Pid {
     threads.next().unwrap_or(pid)
 }
 
-/// Fails if /proc numbers processes otherwise than the system calls: a number from one would mean another process
-/// to the other.
+/// Fails if /proc numbers processes otherwise than the system calls: a number from one would mean
+/// another process to the other.
 fn require_own_proc(pid: Pid) -> Result<(), ProcessError> {
     let here = rustix::process::getpid().as_raw_nonzero().get();
     let there = fs::read_link("/proc/self").unwrap_or_default();
@@ -320,7 +326,8 @@ pub fn has_memory(pid: Pid) -> bool {
         .is_ok_and(|text| text.first().is_some_and(|digit| *digit != b'0'))
 }
 
-/// Whether the process was sent SIGKILL and has not ended yet. Its memory may already be taken away piece by piece.
+/// Whether the process was sent SIGKILL and has not ended yet. Its memory may already be taken away
+/// piece by piece.
 pub fn is_being_killed(pid: Pid) -> bool {
     const SIGKILL: u64 = 1 << 8;
     let status = read_short(&format!("/proc/{}/status", face(pid))).unwrap_or_default();
@@ -330,8 +337,8 @@ pub fn is_being_killed(pid: Pid) -> bool {
     pending.any(|signals| signals & SIGKILL != 0)
 }
 
-/// Resident bytes that belong to no file and to no shared memory, exact to the kernel's batches of counting: the
-/// cheapest figure. None for a process that has ended.
+/// Resident bytes that belong to no file and to no shared memory, exact to the kernel's batches of
+/// counting: the cheapest figure. None for a process that has ended.
 pub fn private_bytes(pid: Pid) -> Option<u64> {
     let read = |pid| read_short(&format!("/proc/{pid}/statm")).ok();
     let own = read(pid)?;
@@ -387,15 +394,15 @@ impl Stat {
         self.flags & KERNEL_THREAD != 0
     }
 
-    /// Whether the process has ended, and only its entry in the table of processes is left. If other threads live,
-    /// only the first thread has ended.
+    /// Whether the process has ended, and only its entry in the table of processes is left. If
+    /// other threads live, only the first thread has ended.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x') && self.threads <= 1
     }
 
     fn parse(bytes: &[u8]) -> Option<Stat> {
-        // The name is in parentheses and may itself contain blanks and parentheses, so the last parenthesis ends
-        // it.
+        // The name is in parentheses and may itself contain blanks and parentheses, so the last
+        // parenthesis ends it.
         let open = bytes.iter().position(|byte| *byte == b'(')?;
         let close = bytes.iter().rposition(|byte| *byte == b')')?;
         let name = String::from_utf8_lossy(bytes.get(open + 1..close)?).into_owned();
@@ -425,7 +432,8 @@ fn fields(text: &[u8]) -> impl Iterator<Item = (&[u8], &str)> {
     })
 }
 
-/// The memory figures of `/proc/PID/status`: every user may read them, and the process pays nothing.
+/// The memory figures of `/proc/PID/status`: every user may read them, and the process pays
+/// nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outline {
     /// Resident bytes: the sum of the next three.
@@ -521,8 +529,8 @@ impl Glance {
     }
 }
 
-/// The changing files of a process, kept open for repeated looks. They stay those of this process, even if another
-/// process gets its number after its end.
+/// The changing files of a process, kept open for repeated looks. They stay those of this process,
+/// even if another process gets its number after its end.
 #[derive(Debug)]
 pub struct Files {
     pid: Pid,
@@ -644,8 +652,8 @@ mod tests {
         // The compiler would leave out a block that is not used.
         let touched = std::hint::black_box(vec![1u8; 32 << 20]);
         let after = me.read().unwrap().outline;
-        // Other tests of this process free memory meanwhile, but page faults only grow. With huge pages there is
-        // one for each 2 MiB.
+        // Other tests of this process free memory meanwhile, but page faults only grow. With huge
+        // pages there is one for each 2 MiB.
         let faults = (touched.len() as u64) >> 21;
         assert!(after.minor_faults >= before.minor_faults + faults);
         assert!(after.peak_resident >= touched.len() as u64);

@@ -5,8 +5,9 @@
 //! PROCMAP_QUERY  (Linux 6.11)  maps: the mapping at an address, or the next one that is of a file
 //! ```
 //!
-//! An older kernel refuses both with an error, and the callers (`pagemap`, `mappings`) read the files instead. This
-//! is unsafe code (so is `trim::system`): the crate rustix makes the system calls, but has neither query.
+//! An older kernel refuses both with an error, and the callers (`pagemap`, `mappings`) read the
+//! files instead. This is unsafe code (so is `trim::system`): the crate rustix makes the system
+//! calls, but has neither query.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -80,7 +81,8 @@ struct Query {
 /// A call with an argument that the kernel reads and writes; it returns a number.
 struct Call<'a, T, const NUMBER: u8>(&'a mut T);
 
-// SAFETY: the code names the argument's size, and the kernel writes the argument and what it points to.
+// SAFETY: the code names the argument's size, and the kernel writes the argument and what it points
+// to.
 unsafe impl<T, const NUMBER: u8> Ioctl for Call<'_, T, NUMBER> {
     type Output = usize;
     const IS_MUTATING: bool = true;
@@ -95,8 +97,9 @@ unsafe impl<T, const NUMBER: u8> Ioctl for Call<'_, T, NUMBER> {
     }
 }
 
-/// The runs between two addresses that hold something, in order, as many as there is room for, and where the scan
-/// ended. The kernel holds the lock of the address space meanwhile, so a scan ends after so many pages.
+/// The runs between two addresses that hold something, in order, as many as there is room for, and
+/// where the scan ended. The kernel holds the lock of the address space meanwhile, so a scan ends
+/// after so many pages.
 pub fn scan(
     pagemap: &File,
     start: u64,

@@ -1,12 +1,14 @@
-//! Reads another process's memory without stopping it, and writes to the places that a heap offers for this.
+//! Reads another process's memory without stopping it, and writes to the places that a heap offers
+//! for this.
 //!
-//! Every byte of a foreign memory is read here, from `/proc/PID/mem`. `process_vm_readv` would read many pieces by one
-//! call, but it pins the pages, and since Linux 5.19 the kernel gives a process its own copy of a shared page before it
-//! pins it: a look at one process of a forked group would double the group's memory.
+//! Every byte of a foreign memory is read here, from `/proc/PID/mem`. `process_vm_readv` would read
+//! many pieces by one call, but it pins the pages, and since Linux 5.19 the kernel gives a process
+//! its own copy of a shared page before it pins it: a look at one process of a forked group would
+//! double the group's memory.
 //!
-//! The open file belongs to the address space, and not to the number: after the process has ended, or has become another
-//! program, it gives nothing. Bytes are copied while the process runs on. So they may be torn, and all of them may be
-//! garbage: code that decodes them trusts nothing.
+//! The open file belongs to the address space, and not to the number: after the process has ended,
+//! or has become another program, it gives nothing. Bytes are copied while the process runs on. So
+//! they may be torn, and all of them may be garbage: code that decodes them trusts nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,7 +28,8 @@ use crate::process::{
 /// Bytes of the smallest page of any system.
 const PAGE: u64 = 4096;
 
-/// The most bytes that are read by one call for several pieces. Chosen: 16 pages cost about as much as a call.
+/// The most bytes that are read by one call for several pieces. Chosen: 16 pages cost about as much
+/// as a call.
 const MOST_TOGETHER: u64 = 64 << 10;
 
 /// How many pieces a search asks for at a time.
@@ -45,8 +48,9 @@ impl Memory for ProcessMemory {
         self.gather(&[Piece { address, length }], buffer)
     }
 
-    /// Pieces that lie on the same page, or on pages side by side, are read by one call, if they ascend: the system
-    /// copies ascending bytes, so that the order stays, and no page is read that has no piece.
+    /// Pieces that lie on the same page, or on pages side by side, are read by one call, if they
+    /// ascend: the system copies ascending bytes, so that the order stays, and no page is read that
+    /// has no piece.
     fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
         let mut rest = buffer;
         let mut pieces = pieces;
@@ -93,13 +97,15 @@ impl ProcessMemory {
         let _ = self.file();
     }
 
-    /// Writes bytes where the process is known to wait for them. The process may see them one by one.
+    /// Writes bytes where the process is known to wait for them. The process may see them one by
+    /// one.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), ReadError> {
         self.file()?;
         let mut options = OpenOptions::new();
         let file = options.write(true).open(self.path());
         let file = file.map_err(|error| self.failure(&error))?;
-        // The number is still that of the process which is read, so the file that was opened just now is its own.
+        // The number is still that of the process which is read, so the file that was opened just
+        // now is its own.
         self.require_alive()?;
         step(Doing::Memory(self.pid));
         match write_at(&file, bytes, address) {
@@ -121,8 +127,9 @@ impl ProcessMemory {
         }
     }
 
-    /// Fails if what was read from the first read until now may not all be of the process with this key: if it has
-    /// ended, is being killed, or has become another program. Where its memory may not be read, only its end is seen.
+    /// Fails if what was read from the first read until now may not all be of the process with this
+    /// key: if it has ended, is being killed, or has become another program. Where its memory may
+    /// not be read, only its end is seen.
     pub fn confirm(&self, key: ProcessKey) -> Result<(), ProcessError> {
         let ended = Err(ProcessError::Ended(key.pid));
         match Stat::read(key.pid) {
@@ -207,7 +214,8 @@ fn unmapped(address: u64, length: usize) -> ReadError {
     ReadError::Unmapped { address, length }
 }
 
-/// No page of a process lies in the upper half of the addresses, and the call takes such a place for a negative one.
+/// No page of a process lies in the upper half of the addresses, and the call takes such a place
+/// for a negative one.
 fn is_unmapped(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

@@ -1,7 +1,7 @@
 //! Where the resident memory of any program is, by the system's figures alone.
 //!
-//! Every mapping has one kind, so the kinds add up to the resident set exactly. Figures that cut across kinds (huge
-//! pages, lazily freed pages, pages shared with others) are told beside them.
+//! Every mapping has one kind, so the kinds add up to the resident set exactly. Figures that cut
+//! across kinds (huge pages, lazily freed pages, pages shared with others) are told beside them.
 
 use serde::Serialize;
 
@@ -92,13 +92,15 @@ pub struct Part {
     /// Resident in huge pages.
     #[serde(rename = "huge_bytes")]
     pub huge: u64,
-    /// Resident bytes that were given up with `MADV_FREE`: the kernel takes them when it needs memory.
+    /// Resident bytes that were given up with `MADV_FREE`: the kernel takes them when it needs
+    /// memory.
     #[serde(rename = "lazily_freed_bytes")]
     pub lazily_freed: u64,
     /// Swapped out; not resident.
     #[serde(rename = "swapped_bytes")]
     pub swapped: u64,
-    /// Resident bytes that other processes have too, since a `fork()`: nobody gains if this one gives them back.
+    /// Resident bytes that other processes have too, since a `fork()`: nobody gains if this one
+    /// gives them back.
     #[serde(rename = "common_bytes")]
     pub common: u64,
     /// Locked in memory.
@@ -138,9 +140,10 @@ impl OwnRanges {
         OwnRanges { ranges }
     }
 
-    /// Cuts each mapping that the kernel has joined with a neighbour where a range begins or ends. The kernel joins
-    /// private memory that is alike, unless the heap could name its own. `look` is called once for a mapping with the
-    /// ends of its pieces, and says what each piece holds; if it does not, the mapping stays whole.
+    /// Cuts each mapping that the kernel has joined with a neighbour where a range begins or ends.
+    /// The kernel joins private memory that is alike, unless the heap could name its own. `look` is
+    /// called once for a mapping with the ends of its pieces, and says what each piece holds; if it
+    /// does not, the mapping stays whole.
     pub fn cut(
         &self,
         mappings: Vec<Mapping>,
@@ -209,13 +212,14 @@ impl OwnRanges {
         let behind = self
             .ranges
             .partition_point(|(start, ..)| *start < mapping.end);
-        // Ranges do not overlap, so the ranges before one that ends before the mapping end before it too.
+        // Ranges do not overlap, so the ranges before one that ends before the mapping end before
+        // it too.
         let ranges = self.ranges[..behind].iter().rev();
         ranges.take_while(move |(_, end, _)| *end > start)
     }
 
-    /// The kind of the range that contains most of the mapping. That is all of it, if the mapping was cut or did
-    /// not need to be.
+    /// The kind of the range that contains most of the mapping. That is all of it, if the mapping
+    /// was cut or did not need to be.
     fn kind(&self, mapping: &Mapping) -> Option<Kind> {
         let mut covered = [
             (Kind::LoamHeap, 0u64),
@@ -235,8 +239,8 @@ impl OwnRanges {
     }
 }
 
-/// The contents of pieces of a process's mappings, for [`OwnRanges::cut`]. If a mapping has been replaced by now,
-/// nothing is known.
+/// The contents of pieces of a process's mappings, for [`OwnRanges::cut`]. If a mapping has been
+/// replaced by now, nothing is known.
 pub fn look_into(pid: Pid) -> impl Fn(&Mapping, &[u64]) -> Option<Vec<Held>> {
     let pagemap = Pagemap::open(pid).ok();
     move |mapping, ends| {
@@ -478,7 +482,8 @@ mod tests {
     #[test]
     fn a_part_of_a_real_mapping_is_counted_page_by_page() {
         const PAGE: usize = 4096;
-        // A block of 32 MiB has a fresh mapping: glibc's DEFAULT_MMAP_THRESHOLD_MAX. A smaller one may have touched pages.
+        // A block of 32 MiB has a fresh mapping: glibc's DEFAULT_MMAP_THRESHOLD_MAX. A smaller one
+        // may have touched pages.
         let mut memory: Vec<u8> = Vec::with_capacity((32 << 20) + 200 * PAGE);
         let skipped = memory.as_ptr() as usize % PAGE;
         let skipped = (PAGE - skipped) % PAGE;

@@ -1,5 +1,5 @@
-//! The run-time system of a language that a process contains, by its files. Such a system has a heap of its own, in
-//! private mappings beside malloc's.
+//! The run-time system of a language that a process contains, by its files. Such a system has a
+//! heap of its own, in private mappings beside malloc's.
 
 use crate::mappings::Mapping;
 

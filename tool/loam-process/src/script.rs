@@ -31,8 +31,8 @@ pub struct Interpreter {
     pub argument: Option<String>,
 }
 
-/// Reads the first line of a file that is not ELF; a file without `#!` is run by `/bin/sh`. A program for Windows is an
-/// error: Wine runs it, and nothing can be preloaded into it.
+/// Reads the first line of a file that is not ELF; a file without `#!` is run by `/bin/sh`. A
+/// program for Windows is an error: Wine runs it, and nothing can be preloaded into it.
 pub fn interpreter(script: &Path) -> io::Result<Interpreter> {
     let mut head = Vec::new();
     untrusted::open(script)?

@@ -1,4 +1,5 @@
-//! What a process was told in its environment about its allocator. A remedy that is set already is none.
+//! What a process was told in its environment about its allocator. A remedy that is set already is
+//! none.
 
 use std::fs;
 

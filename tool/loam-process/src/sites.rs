@@ -1,5 +1,5 @@
-//! The stacks under which memory came, each once, and what happened under them: as page faults tell (`growth`) or probes
-//! (`probes`).
+//! The stacks under which memory came, each once, and what happened under them: as page faults tell
+//! (`growth`) or probes (`probes`).
 
 use std::collections::HashMap;
 

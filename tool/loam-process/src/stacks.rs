@@ -1,11 +1,13 @@
-//! The stacks of a process's threads: where they lie, and how many belong to threads that have ended.
+//! The stacks of a process's threads: where they lie, and how many belong to threads that have
+//! ended.
 //!
-//! A thread that waits in a system call tells its stack pointer. The C library makes a stack as a mapping of its own,
-//! with a guard that can not be read directly below it. A mapping of such a shape is a stack also if no thread tells a
-//! pointer into it: its thread runs at this moment, or it has ended and was never joined.
+//! A thread that waits in a system call tells its stack pointer. The C library makes a stack as a
+//! mapping of its own, with a guard that can not be read directly below it. A mapping of such a
+//! shape is a stack also if no thread tells a pointer into it: its thread runs at this moment, or
+//! it has ended and was never joined.
 //!
-//! A pointer alone does not make a whole mapping a stack. Fibers and the stacks of Go lie within mappings that hold
-//! other things: there only what lies near the pointer counts.
+//! A pointer alone does not make a whole mapping a stack. Fibers and the stacks of Go lie within
+//! mappings that hold other things: there only what lies near the pointer counts.
 
 use std::fs;
 
@@ -14,9 +16,11 @@ use crate::process::{face, Pid};
 
 /// The limit of threads: a process may have very many, and each costs one to three system calls.
 const MOST_THREADS: usize = 4096;
-/// A guard is not longer than this. The unused rest of an arena's heap can not be read either, and is longer.
+/// A guard is not longer than this. The unused rest of an arena's heap can not be read either, and
+/// is longer.
 const LONGEST_GUARD: u64 = 1 << 20;
-/// Behind its pointer a stack has the frames of the callers, and the thread's own variables at its end.
+/// Behind its pointer a stack has the frames of the callers, and the thread's own variables at its
+/// end.
 const ABOVE: u64 = 256 << 10;
 /// Before its pointer it may have been deeper.
 const BELOW: u64 = 64 << 10;
@@ -154,7 +158,8 @@ fn may_be_stack(mapping: &Mapping) -> bool {
         && (mapping.name.is_empty() || mapping.name.starts_with("[anon:"))
 }
 
-/// The soft limit of stacks, which is the length of a thread's stack unless the program chooses another.
+/// The soft limit of stacks, which is the length of a thread's stack unless the program chooses
+/// another.
 fn usual(pid: Pid) -> u64 {
     let limits = fs::read_to_string(format!("/proc/{}/limits", face(pid))).unwrap_or_default();
     let line = limits

@@ -1,5 +1,5 @@
-//! Names for places in files of code: functions, demangled, with the source's lines if the file or its separate
-//! debug file has them.
+//! Names for places in files of code: functions, demangled, with the source's lines if the file or
+//! its separate debug file has them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -50,8 +50,8 @@ impl std::fmt::Debug for Symbols {
 }
 
 impl Symbols {
-    /// Names in the files of a process that lives: as it sees them, in a container too, and also of files that were
-    /// deleted or replaced since it mapped them.
+    /// Names in the files of a process that lives: as it sees them, in a container too, and also of
+    /// files that were deleted or replaced since it mapped them.
     pub fn of_process(pid: Pid) -> Symbols {
         Symbols {
             process: Some(pid),
@@ -59,8 +59,8 @@ impl Symbols {
         }
     }
 
-    /// The functions at an address of a module's file, the innermost inlined one first; none if they are not known
-    /// here.
+    /// The functions at an address of a module's file, the innermost inlined one first; none if
+    /// they are not known here.
     pub fn at(&mut self, module: &Module, address: u64) -> Vec<Function> {
         let path = PathBuf::from(&module.path);
         if !self.files.contains_key(&path) {
@@ -150,7 +150,8 @@ impl Names {
         (!found.is_empty()).then_some(found)
     }
 
-    /// A stripped file names only its exports. Code after an exported function, and not in it, has no name here.
+    /// A stripped file names only its exports. Code after an exported function, and not in it, has
+    /// no name here.
     fn by_symbol(&self, address: u64) -> Option<Vec<Function>> {
         let (begin, (bytes, name)) = self.functions.range(..=address).next_back()?;
         if address - begin >= *bytes {

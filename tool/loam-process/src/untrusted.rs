@@ -1,7 +1,8 @@
 //! Files at paths that strangers name: a trace names its modules, a process the files that it maps.
 //!
-//! Such a path may be a pipe that nobody writes, a device without end, or a file of a terabyte of holes. So only regular
-//! files are opened, without waiting, and only up to a length. What is read as a whole has a bound for all files together.
+//! Such a path may be a pipe that nobody writes, a device without end, or a file of a terabyte of
+//! holes. So only regular files are opened, without waiting, and only up to a length. What is read
+//! as a whole has a bound for all files together.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -15,7 +16,8 @@ use rustix::fs::OFlags;
 
 use crate::apart;
 
-/// The longest file of code that is opened. Chosen: the largest programs with all their debug information have a quarter.
+/// The longest file of code that is opened. Chosen: the largest programs with all their debug
+/// information have a quarter.
 const LONGEST: u64 = 16 << 30;
 /// The most bytes that this process reads for checksums. Chosen: some seconds of work.
 const MOST_SUMMED: u64 = 4 << 30;
@@ -35,8 +37,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// How many bytes of a program are read at once, and how many of these pieces are kept. Chosen: node's 97,000 names lie
-/// in 80 pieces, in no order.
+/// How many bytes of a program are read at once, and how many of these pieces are kept. Chosen:
+/// node's 97,000 names lie in 80 pieces, in no order.
 const PIECE: u64 = 1 << 16;
 const KEPT: usize = 256;
 
@@ -49,8 +51,8 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// What the crate `object` reads a program by. Only what is asked for is read: there are programs of several hundred
-    /// megabytes.
+    /// What the crate `object` reads a program by. Only what is asked for is read: there are
+    /// programs of several hundred megabytes.
     pub fn of(file: File) -> ReadCache<Pieces> {
         ReadCache::new(Pieces {
             file,

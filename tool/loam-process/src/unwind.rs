@@ -1,8 +1,8 @@
-//! Stacks of a process, unwound outside of it: by the tables of its files (`.eh_frame`), and by frame pointers if
-//! there are no tables.
+//! Stacks of a process, unwound outside of it: by the tables of its files (`.eh_frame`), and by
+//! frame pointers if there are no tables.
 //!
-//! The stack was copied when it was current (`rings::CopiedStack`). Of the process only its mappings are needed,
-//! and they may be told after its end.
+//! The stack was copied when it was current (`rings::CopiedStack`). Of the process only its
+//! mappings are needed, and they may be told after its end.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -22,8 +22,9 @@ use crate::rings::{CopiedStack, Registers};
 
 /// The most frames of a stack. A copied stack has a few thousand at most.
 const MOST_FRAMES: usize = 2_048;
-/// The least time between two reads of the mappings. For a page of code that is seen for the first time they are
-/// read at once, because a library that was loaded a moment ago may be unloaded a moment later.
+/// The least time between two reads of the mappings. For a page of code that is seen for the first
+/// time they are read at once, because a library that was loaded a moment ago may be unloaded a
+/// moment later.
 const REFRESH: Duration = Duration::from_millis(100);
 /// The most pages that were looked up in vain; code that a program makes itself may lie in many.
 const MOST_UNKNOWN: usize = 4_096;
@@ -104,8 +105,9 @@ impl Stacks {
         &self.modules
     }
 
-    /// Unwinds a stack that the recorder copied, without the recorder's own frames. `look` says what the process has
-    /// mapped, if that can be known; it is called when a frame lies in no known file.
+    /// Unwinds a stack that the recorder copied, without the recorder's own frames. `look` says
+    /// what the process has mapped, if that can be known; it is called when a frame lies in no
+    /// known file.
     pub fn unwind(
         &mut self,
         stack: &CopiedStack,
@@ -141,8 +143,8 @@ impl Stacks {
                 return unwound;
             }
             self.refreshed = Some(Instant::now());
-            // The recorder copied the stack, so its code must be mapped. Otherwise these are the mappings of the
-            // program that the process became meanwhile.
+            // The recorder copied the stack, so its code must be mapped. Otherwise these are the
+            // mappings of the program that the process became meanwhile.
             let here = stack.registers.instruction;
             let is_of_it = |all: &Vec<Mapping>| {
                 own == Own::Kept
@@ -167,13 +169,14 @@ impl Stacks {
         self.learn(mappings, codes);
     }
 
-    /// The addresses of all frames, whatever file they lie in, and whether they were followed to the stack's end.
+    /// The addresses of all frames, whatever file they lie in, and whether they were followed to
+    /// the stack's end.
     pub fn return_addresses(&mut self, stack: &CopiedStack) -> (Vec<u64>, bool) {
         self.places(stack)
     }
 
-    /// Takes the present mappings; false: nothing changed. A mapping that no longer exists is kept, while nothing
-    /// else lies there, for stacks that were copied before.
+    /// Takes the present mappings; false: nothing changed. A mapping that no longer exists is kept,
+    /// while nothing else lies there, for stacks that were copied before.
     fn learn(&mut self, mappings: Vec<Mapping>, codes: &mut Codes) -> bool {
         let is_code = |one: &Mapping| one.executable && one.name.starts_with('/');
         let now: BTreeMap<u64, Mapping> = mappings
@@ -266,8 +269,8 @@ impl Stacks {
         while addresses.len() < MOST_FRAMES {
             addresses.push(at.address_for_lookup());
             if at.is_return_address() && self.is_c_library(at.address_for_lookup()) {
-                // Tables do not lead from a signal handler's return to the interrupted function, and frame pointers
-                // leave that function out.
+                // Tables do not lead from a signal handler's return to the interrupted function,
+                // and frame pointers leave that function out.
                 let before = interrupted(&frame, &mut read);
                 if let Some(before) = before.filter(|one| self.find(one.instruction).is_some()) {
                     frame = native(&before);
@@ -323,8 +326,8 @@ impl Stacks {
     }
 }
 
-/// The registers that a signal interrupted: the kernel puts a `ucontext` where the stack pointer is when the
-/// handler returns.
+/// The registers that a signal interrupted: the kernel puts a `ucontext` where the stack pointer is
+/// when the handler returns.
 #[cfg(target_arch = "x86_64")]
 fn interrupted(
     frame: &UnwindRegsNative,

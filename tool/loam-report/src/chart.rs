@@ -1,5 +1,5 @@
-//! Charts as data: the content of a drawing, without its appearance. The report's script draws them. The table and the
-//! CSV file beside each chart hold the same points.
+//! Charts as data: the content of a drawing, without its appearance. The report's script draws
+//! them. The table and the CSV file beside each chart hold the same points.
 
 use serde::Serialize;
 
@@ -159,7 +159,8 @@ impl Chart {
     }
 }
 
-/// Keeps only letters, digits and hyphens, because the text becomes a part of a page's anchors and of file names.
+/// Keeps only letters, digits and hyphens, because the text becomes a part of a page's anchors and
+/// of file names.
 fn identifier(text: &str) -> String {
     let clean = |c: char| {
         if c.is_ascii_alphanumeric() {

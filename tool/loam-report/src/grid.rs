@@ -1,4 +1,5 @@
-//! Further tables beside the table of figures. Their cells are plain text, for the terminal, the report and Markdown.
+//! Further tables beside the table of figures. Their cells are plain text, for the terminal, the
+//! report and Markdown.
 
 /// A table of text.
 #[derive(Debug, Clone)]

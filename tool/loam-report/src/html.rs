@@ -1,8 +1,8 @@
 //! The frame of a page. The page is a single file and needs no network.
 //!
-//! The caller writes the page. The charts in it are data; the script in `assets/` draws them with the vendored Apache
-//! ECharts. A content security policy forbids every request, so that the page stays independent of the network even
-//! with a later version of the library.
+//! The caller writes the page. The charts in it are data; the script in `assets/` draws them with
+//! the vendored Apache ECharts. A content security policy forbids every request, so that the page
+//! stays independent of the network even with a later version of the library.
 
 use maud::{html, Markup, PreEscaped, DOCTYPE};
 use serde::Serialize;
@@ -96,7 +96,8 @@ impl Frame<'_> {
                 }
                 body {
                     (body)
-                    // In JSON, `<` occurs only in strings. It is escaped so that it can not end the element.
+                    // In JSON, `<` occurs only in strings. It is escaped so that it can not end the
+                    // element.
                     script type="application/json" id="loam-data" {
                         (PreEscaped(self.data.replace('<', "\\u003c")))
                     }

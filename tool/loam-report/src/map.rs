@@ -1,4 +1,5 @@
-//! A map: rows of many cells, coloured by one of several planes, at one of several moments. It is a page of its own.
+//! A map: rows of many cells, coloured by one of several planes, at one of several moments. It is a
+//! page of its own.
 //!
 //! ```text
 //!  cells   moment by moment, plane by plane, a byte a cell; each moment as what differs from the one before (xor)

@@ -1,7 +1,7 @@
 //! A treemap: areas within areas, which the reader enters one by one. It is a page of its own.
 //!
-//! The places come as a table of numbers, and the vendored Apache ECharts draws two levels of them at a time. Below stands
-//! the same as a list, for those who do not use a mouse.
+//! The places come as a table of numbers, and the vendored Apache ECharts draws two levels of them
+//! at a time. Below stands the same as a list, for those who do not use a mouse.
 
 use maud::{html, Markup};
 use serde::Serialize;
@@ -15,8 +15,8 @@ const SCRIPTS: [&str; 3] = [
     include_str!("../assets/treemap.js"),
 ];
 
-/// A place: the number of its parent's place (a lower one, but for the first), of its name, and of its sort; its items;
-/// bytes of these; bytes of these and of all places in it.
+/// A place: the number of its parent's place (a lower one, but for the first), of its name, and of
+/// its sort; its items; bytes of these; bytes of these and of all places in it.
 pub type Place = (u32, u32, u32, u64, u64, u64);
 
 /// What is drawn.

@@ -1,5 +1,6 @@
 //! The C interface of Loam's heap, as its headers declare it. The headers explain each function:
-//! `loam/include/loam/loam.h` in this crate, whose folder a build script finds in `DEP_LOAM_INCLUDE`.
+//! `loam/include/loam/loam.h` in this crate, whose folder a build script finds in
+//! `DEP_LOAM_INCLUDE`.
 //!
 //! Functions named `loam_rust_...` are this crate's own: the heap behind `malloc`, whether or not
 //! `malloc` is Loam's (feature `override`).

@@ -12,37 +12,43 @@ use crate::replay::Which;
 
 /// Say which allocator and settings suit a recorded program best, and what they save.
 ///
-/// Each allocator is first tried once, with its defaults and with the settings that its authors advise to save memory.
-/// An allocator stays in the choice if no other one needs both less memory on average and less processor time. Those
-/// that stay are measured in all trials, in turn with the recorded allocator.
+/// Each allocator is first tried once, with its defaults and with the settings that its authors
+/// advise to save memory. An allocator stays in the choice if no other one needs both less memory
+/// on average and less processor time. Those that stay are measured in all trials, in turn with the
+/// recorded allocator.
 ///
-/// The answer is one line to copy, or that no allocator helps. Then it says what to change in the program: sizes
-/// just above a size class, containers that grow by small steps, caches without a limit, and what a heap of their own for
-/// long-lived blocks would save.
+/// The answer is one line to copy, or that no allocator helps. Then it says what to change in the
+/// program: sizes just above a size class, containers that grow by small steps, caches without a
+/// limit, and what a heap of their own for long-lived blocks would save.
 ///
-/// With --verify and a command, the two best allocators are then tried for real: the command is run on each and on the
-/// recorded allocator, in turn, --trials times. An advice stands only if it needs less memory or less processor time, and at
-/// most 1 % more of the other.
+/// With --verify and a command, the two best allocators are then tried for real: the command is run
+/// on each and on the recorded allocator, in turn, --trials times. An advice stands only if it
+/// needs less memory or less processor time, and at most 1 % more of the other.
 ///
-/// If the replay is more than 5 % off from what was recorded, or if its error is not known, there is no advice.
+/// If the replay is more than 5 % off from what was recorded, or if its error is not known, there
+/// is no advice.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AdviseArgs {
     /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// Try these allocators: NAME or PATH, each with settings as :VARIABLE=VALUE (default: every allocator found)
+    /// Try these allocators: NAME or PATH, each with settings as :VARIABLE=VALUE (default: every
+    /// allocator found)
     #[arg(long, value_name = "LIST")]
     allocators: Vec<String>,
 
-    /// Replay this process, by its number in `loam trace info` (default: the process that requested most bytes)
+    /// Replay this process, by its number in `loam trace info` (default: the process that requested
+    /// most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
-    /// `auto` keeps the program's pauses; `max` leaves them out; a number N keeps them and makes them N times shorter
+    /// `auto` keeps the program's pauses; `max` leaves them out; a number N keeps them and makes
+    /// them N times shorter
     ///
-    /// Some allocators give memory back as time passes. That shows only with pauses. `auto` makes the pauses of a recording
-    /// longer than ten seconds shorter, so that a trial takes about ten seconds. The table says by how much.
+    /// Some allocators give memory back as time passes. That shows only with pauses. `auto` makes
+    /// the pauses of a recording longer than ten seconds shorter, so that a trial takes about ten
+    /// seconds. The table says by how much.
     #[arg(long, value_name = "auto|max|N", default_value = "auto", value_parser = parse_speed)]
     speed: Speed,
 
@@ -54,7 +60,8 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 
-    /// Run COMMAND on the two best allocators and on the recorded one, and advise only what really helps
+    /// Run COMMAND on the two best allocators and on the recorded one, and advise only what really
+    /// helps
     ///
     /// COMMAND gets no input, and what it prints is thrown away. It must end by itself.
     #[arg(long, requires = "command")]

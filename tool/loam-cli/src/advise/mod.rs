@@ -117,8 +117,8 @@ pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Replays that keep long-lived blocks apart, and the recorded allocator that they are compared with. None where that
-/// one or Loam is not here.
+/// Replays that keep long-lived blocks apart, and the recorded allocator that they are compared
+/// with. None where that one or Loam is not here.
 fn separations(
     record: &TraceRecord,
     available: &[Allocator],

@@ -7,16 +7,20 @@ use clap::Args;
 
 /// Say what the live blocks of a program are: their types, who holds them, and which are lost.
 ///
-/// The program needs no preparation and no restart, and is neither stopped nor changed. Blocks are those of glibc's
-/// malloc or of Loam, and within it and beside it those of CPython's own allocator. Types are C++ classes with virtual functions
-/// (stripped programs too), C objects with a table of functions, and CPython's objects. A block without a type belongs to the
-/// nearest object through which all pointers to it lead.
+/// The program needs no preparation and no restart, and is neither stopped nor changed. Blocks are
+/// those of glibc's malloc or of Loam, and within it and beside it those of CPython's own
+/// allocator. Types are C++ classes with virtual functions (stripped programs too), C objects with
+/// a table of functions, and CPython's objects. A block without a type belongs to the nearest
+/// object through which all pointers to it lead.
 ///
-/// A block is lost if no pointer leads to it, in two looks. Every word that looks like a pointer counts as one.
+/// A block is lost if no pointer leads to it, in two looks. Every word that looks like a pointer
+/// counts as one.
 ///
-/// A core file is read in the same way: one of the kernel, of gcore or of coredumpctl, also compressed or cut off.
+/// A core file is read in the same way: one of the kernel, of gcore or of coredumpctl, also
+/// compressed or cut off.
 ///
-/// Exit code 0; 1 if `--leaks` finds lost blocks; 2 if there is no such process or core, or it may not be read.
+/// Exit code 0; 1 if `--leaks` finds lost blocks; 2 if there is no such process or core, or it may
+/// not be read.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CensusArgs {
@@ -48,7 +52,8 @@ pub struct CensusArgs {
     #[arg(long)]
     json: bool,
 
-    /// Write a page for a browser: a treemap of who holds what, and what is lost; of two censuses what grew
+    /// Write a page for a browser: a treemap of who holds what, and what is lost; of two censuses
+    /// what grew
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
 }

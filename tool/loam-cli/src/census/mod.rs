@@ -1,4 +1,5 @@
-//! `loam census`: what the live blocks of a process or a core are, who holds them, and which are lost.
+//! `loam census`: what the live blocks of a process or a core are, who holds them, and which are
+//! lost.
 
 pub mod args;
 mod page;
@@ -37,8 +38,8 @@ enum Whom {
     Core(PathBuf),
 }
 
-/// A census with whose it is, as a file has it. Fields may be added; none is removed or changes its meaning while
-/// `version` stays.
+/// A census with whose it is, as a file has it. Fields may be added; none is removed or changes its
+/// meaning while `version` stays.
 #[derive(Debug, Serialize, Deserialize)]
 struct Document {
     format: String,
@@ -165,7 +166,8 @@ fn take(whom: &Whom, options: &CensusOptions) -> Result<Document> {
     })
 }
 
-/// Apart from this thread: reading a stranger's memory may never end. Without a wait there is one look.
+/// Apart from this thread: reading a stranger's memory may never end. Without a wait there is one
+/// look.
 pub fn of_process(pid: Pid, wanted: Wanted) -> Result<Census> {
     let taken = apart::within(move || {
         let open = || -> Result<Box<dyn Target>, String> {

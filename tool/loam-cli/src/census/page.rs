@@ -1,4 +1,5 @@
-//! The page of a census: a treemap of who holds what, the types, what is lost, and how the largest are reached.
+//! The page of a census: a treemap of who holds what, the types, what is lost, and how the largest
+//! are reached.
 
 use maud::{html, Markup};
 

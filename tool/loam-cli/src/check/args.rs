@@ -10,13 +10,13 @@ use loam_process::process::Pid;
 /// Say whether the replacement of malloc takes, in which modules, and what is unsafe.
 ///
 /// For a running process, the dynamic linker's own tables are read: which module's malloc, free,
-/// aligned functions and operator new and delete each loaded module really calls. The process is not
-/// stopped. For a program, its files and those of its libraries are linked as the dynamic linker would
-/// under `loam run`; nothing is executed, so what the program opens later can not be seen: check the
-/// process then.
+/// aligned functions and operator new and delete each loaded module really calls. The process is
+/// not stopped. For a program, its files and those of its libraries are linked as the dynamic
+/// linker would under `loam run`; nothing is executed, so what the program opens later can not be
+/// seen: check the process then.
 ///
-/// Exit code 0: every call goes to the heap. 1: something was found; each finding names its remedy. 2:
-/// the program or process can not be examined.
+/// Exit code 0: every call goes to the heap. 1: something was found; each finding names its remedy.
+/// 2: the program or process can not be examined.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
@@ -24,8 +24,8 @@ pub struct CheckArgs {
     #[arg(value_name = "PROGRAM|PID")]
     target: OsString,
 
-    /// The heap to preload into a program; without it `LOAM_LIBRARY`, then the one that belongs to this
-    /// `loam`
+    /// The heap to preload into a program; without it `LOAM_LIBRARY`, then the one that belongs to
+    /// this `loam`
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 

@@ -1,4 +1,5 @@
-//! The functions that a replacement must provide together: a block from one of them is freed by another one.
+//! The functions that a replacement must provide together: a block from one of them is freed by
+//! another one.
 
 use std::fmt;
 
@@ -125,7 +126,8 @@ impl Function {
         FAMILY[self.0].2
     }
 
-    /// Whether a block may come from this function or go to it directly, not through another function of the family.
+    /// Whether a block may come from this function or go to it directly, not through another
+    /// function of the family.
     pub fn handles_blocks(self) -> bool {
         matches!(self.group(), Group::Blocks | Group::Aligned)
     }

@@ -1,8 +1,9 @@
 //! The contents of an ELF file that concern the dynamic linker and the family.
 //!
-//! The contents are read from section headers; a file without them can not be inspected (`is_blind`). Calls that the
-//! static linker bound inside the file (`-Bsymbolic`, protected or hidden symbols) leave no trace here. The only sign
-//! of such calls is that the file exports a function of the family and refers to none.
+//! The contents are read from section headers; a file without them can not be inspected
+//! (`is_blind`). Calls that the static linker bound inside the file (`-Bsymbolic`, protected or
+//! hidden symbols) leave no trace here. The only sign of such calls is that the file exports a
+//! function of the family and refers to none.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -47,7 +48,8 @@ pub struct ObjectFile {
     pub image: Image,
     /// Folders in which it looks for libraries: `DT_RPATH`.
     pub rpath: Vec<String>,
-    /// Folders in which it looks for libraries: `DT_RUNPATH`, which makes the linker ignore `DT_RPATH`.
+    /// Folders in which it looks for libraries: `DT_RUNPATH`, which makes the linker ignore
+    /// `DT_RPATH`.
     pub runpath: Vec<String>,
     /// Whether it searches itself before the program (`-Bsymbolic`).
     pub is_symbolic: bool,
@@ -55,7 +57,8 @@ pub struct ObjectFile {
     pub exports: Vec<Export>,
     /// The functions of the family that it imports.
     pub references: Vec<Reference>,
-    /// The functions that it imports from the own interfaces of other allocators, each with the allocator.
+    /// The functions that it imports from the own interfaces of other allocators, each with the
+    /// allocator.
     pub foreign: Vec<(String, &'static str)>,
     /// The functions that it exports of the own interfaces of other allocators.
     pub offers: Vec<String>,
@@ -226,7 +229,8 @@ where
         Ok(())
     }
 
-    /// Reads the static symbol table, if it was not stripped: it shows what is inside without being exported.
+    /// Reads the static symbol table, if it was not stripped: it shows what is inside without being
+    /// exported.
     fn hidden(&self, file: &mut ObjectFile) -> Result<(), ImageError> {
         let (endian, data) = (self.endian, self.data);
         let hidden = self.sections.symbols(endian, data, elf::SHT_SYMTAB)?;
@@ -238,7 +242,8 @@ where
         Ok(())
     }
 
-    /// Reads the dynamic symbol table: exports and imports. Returns each symbol's function of the family.
+    /// Reads the dynamic symbol table: exports and imports. Returns each symbol's function of the
+    /// family.
     fn symbols(&self, file: &mut ObjectFile) -> Result<Vec<Option<Function>>, ImageError> {
         let endian = self.endian;
         let symbols = self.sections.symbols(endian, self.data, elf::SHT_DYNSYM)?;
@@ -285,8 +290,8 @@ where
                     file.references.push(Reference { function, slot });
                 }
             };
-            // In a linked file, relocations belong to the dynamic linker. If --emit-relocs kept the static linker's
-            // too, those refer to the static symbol table.
+            // In a linked file, relocations belong to the dynamic linker. If --emit-relocs kept the
+            // static linker's too, those refer to the static symbol table.
             let link = SectionIndex(section.sh_link(endian) as usize);
             let table = self.sections.section(link);
             if !table.is_ok_and(|table| table.sh_type(endian) == elf::SHT_DYNSYM) {

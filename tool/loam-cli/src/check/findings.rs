@@ -157,7 +157,8 @@ impl Judge<'_> {
     /// Libraries that should be preloaded and are not loaded.
     fn preloads(&mut self) {
         let examined = self.examined;
-        // If the heap is loaded, a preload that failed is another library, which does not concern the heap.
+        // If the heap is loaded, a preload that failed is another library, which does not concern
+        // the heap.
         let severity = if examined.has_loam() {
             Severity::Note
         } else {

@@ -1,7 +1,8 @@
-//! The modules of a program, in the order in which the dynamic linker searches them, and the definition to which each
-//! reference to a function of the family is bound.
+//! The modules of a program, in the order in which the dynamic linker searches them, and the
+//! definition to which each reference to a function of the family is bound.
 //!
-//! Each namespace has its own search order. Number 0 is the program's namespace; `dlmopen` makes further ones.
+//! Each namespace has its own search order. Number 0 is the program's namespace; `dlmopen` makes
+//! further ones.
 
 use std::path::Path;
 
@@ -88,7 +89,8 @@ pub enum Provider {
 pub enum How {
     /// Read from the process's own tables.
     Read,
-    /// It follows from the dynamic linker's rules: nothing has run, or the word is bound at the first call.
+    /// It follows from the dynamic linker's rules: nothing has run, or the word is bound at the
+    /// first call.
     Searched,
 }
 
@@ -110,12 +112,14 @@ pub struct Binding {
 pub struct Linked {
     /// The modules in search order, one namespace after the other.
     pub modules: Vec<Module>,
-    /// The bindings. A module has one for each function and provider: several words may refer to the same function.
+    /// The bindings. A module has one for each function and provider: several words may refer to
+    /// the same function.
     pub bindings: Vec<Binding>,
 }
 
 impl Linked {
-    /// The module with the definition that the dynamic linker finds for a reference of module `from`.
+    /// The module with the definition that the dynamic linker finds for a reference of module
+    /// `from`.
     pub fn search(&self, function: Function, from: usize) -> Option<usize> {
         let module = self.modules.get(from)?;
         let own = module.file.as_ref().and_then(|file| {

@@ -6,8 +6,8 @@
 //! a process  -> process (link maps, file)-+
 //! ```
 //!
-//! Nothing is executed and nothing is stopped. Both ways miss two things: an allocator that was inlined or lost its
-//! symbols, and memory that a program takes directly from `mmap`.
+//! Nothing is executed and nothing is stopped. Both ways miss two things: an allocator that was
+//! inlined or lost its symbols, and memory that a program takes directly from `mmap`.
 
 pub mod args;
 mod examined;

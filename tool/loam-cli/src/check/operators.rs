@@ -1,8 +1,9 @@
 //! Judges `operator new` and `operator delete`. A program may replace only some of their forms.
 //!
-//! The C++ standard defines most forms by other forms: a sized delete by the plain one, arrays by single objects. The
-//! C++ runtime and the heap do the same, so a call ends in the first definition of the basic form. The judgement is
-//! about these ends: a block from the `new` of one module must not end in the `delete` of another.
+//! The C++ standard defines most forms by other forms: a sized delete by the plain one, arrays by
+//! single objects. The C++ runtime and the heap do the same, so a call ends in the first definition
+//! of the basic form. The judgement is about these ends: a block from the `new` of one module must
+//! not end in the `delete` of another.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +72,8 @@ fn is_runtime(module: &Module) -> bool {
         .any(|name| module.name().starts_with(name))
 }
 
-/// Whether the module defines forms by other forms. The heap does so since it exports the C library's own names.
+/// Whether the module defines forms by other forms. The heap does so since it exports the C
+/// library's own names.
 fn composes(module: &Module) -> bool {
     let since = Function::named(b"__libc_malloc");
     is_runtime(module) || (module.is_loam() && since.is_some_and(|name| module.exports(name)))
@@ -120,9 +122,9 @@ impl Judge<'_> {
                 })
                 .collect();
             for (function, ending) in &ends {
-                // The call is compared with the other half of its pair: the module's own calls of that half, and the
-                // definition that a call of its plain form would find. In the module that defines it, the latter is
-                // not a reference.
+                // The call is compared with the other half of its pair: the module's own calls of
+                // that half, and the definition that a call of its plain form would find. In the
+                // module that defines it, the latter is not a reference.
                 let [new, delete] = Kind::of(*function).pair();
                 let half = if is_delete(*function) { new } else { delete };
                 let mut others: Vec<End> = ends

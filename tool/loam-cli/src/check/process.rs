@@ -1,5 +1,5 @@
-//! A running process. Its modules come from the dynamic linker's own list, its bindings from the words that the
-//! dynamic linker filled.
+//! A running process. Its modules come from the dynamic linker's own list, its bindings from the
+//! words that the dynamic linker filled.
 //!
 //! ```text
 //! auxv AT_PHDR --> program headers --> PT_DYNAMIC --> DT_DEBUG --> r_debug --> link_map, link_map, ...
@@ -7,9 +7,10 @@
 //! link_map: load bias + slot of a relocation --> word --> address in a module
 //! ```
 //!
-//! A word that is not bound yet points into its own module's procedure linkage table. If the program takes the address
-//! of a function, the word points into the program's linkage table. In both cases the search order gives the
-//! definition. The process controls everything that is read here: lengths are bounded and nothing is trusted.
+//! A word that is not bound yet points into its own module's procedure linkage table. If the
+//! program takes the address of a function, the word points into the program's linkage table. In
+//! both cases the search order gives the definition. The process controls everything that is read
+//! here: lengths are bounded and nothing is trusted.
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,7 +37,8 @@ use crate::exit::{Coded, Exit};
 const MOST_MODULES: usize = 8192;
 const MOST_NAMESPACES: usize = 64;
 
-/// The program that Wine runs in the process: Wine's own part is an ELF file, as is that of all processes.
+/// The program that Wine runs in the process: Wine's own part is an ELF file, as is that of all
+/// processes.
 fn windows_program(maps: &[Mapping]) -> Option<String> {
     let names = || maps.iter().filter_map(|one| one.name.rsplit('/').next());
     names().find(|name| *name == "ntdll.so")?;
@@ -117,7 +119,8 @@ pub fn examine(pid: Pid) -> Result<Examined> {
     })
 }
 
-/// A module in the process: its entry in the dynamic linker's list, its path, and its first mapping.
+/// A module in the process: its entry in the dynamic linker's list, its path, and its first
+/// mapping.
 type Loaded = (Entry, String, Mapping);
 
 /// The modules of the dynamic linker's list; none in a static program.
@@ -128,7 +131,8 @@ fn listed(
 ) -> Result<Vec<Loaded>, ReadError> {
     let listed = match link_maps(memory, auxiliary) {
         Ok(listed) => listed,
-        // A static program has no list, and a program that was stopped before its loader ran has none yet.
+        // A static program has no list, and a program that was stopped before its loader ran has
+        // none yet.
         Err(ReadError::Unmapped { .. }) => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -154,8 +158,8 @@ fn alone(first: &Mapping, program: &ObjectFile) -> Loaded {
     (entry, first.name.clone(), first.clone())
 }
 
-/// The modules with the contents of their files. Which of them were preloaded and which are needed is determined
-/// later.
+/// The modules with the contents of their files. Which of them were preloaded and which are needed
+/// is determined later.
 fn modules(pid: Pid, loaded: &[Loaded], program: &ObjectFile) -> Linked {
     let mut linked = Linked::default();
     for (place, (entry, path, first)) in loaded.iter().enumerate() {
@@ -205,7 +209,8 @@ fn open_program(pid: Pid) -> Result<ObjectFile> {
     })
 }
 
-/// The mapping of the file's first byte. It identifies the module among several copies of the same file.
+/// The mapping of the file's first byte. It identifies the module among several copies of the same
+/// file.
 fn first_of<'a>(maps: &'a [Mapping], of: &Mapping) -> Option<&'a Mapping> {
     let is_same = |m: &&Mapping| m.inode == of.inode && m.device == of.device && m.inode != 0;
     maps.iter()
@@ -275,7 +280,8 @@ fn link_maps(memory: &impl Memory, auxiliary: &Auxiliary) -> Result<Vec<Entry>, 
     walk(memory, debug)
 }
 
-/// Follows `struct r_debug` and `struct link_map` of <link.h>. Version 2 of the former points to the next one.
+/// Follows `struct r_debug` and `struct link_map` of <link.h>. Version 2 of the former points to
+/// the next one.
 fn walk(memory: &impl Memory, debug: u64) -> Result<Vec<Entry>, ReadError> {
     let mut found = Vec::new();
     let mut debug = debug;
@@ -313,7 +319,8 @@ fn mark_origins(linked: &mut Linked, preloads: &[String]) {
     let mut needed: Vec<(usize, String)> = Vec::new();
     for module in &linked.modules {
         if let Some(file) = &module.file {
-            // A library that an opened one needs was opened with it. For a search this makes no difference.
+            // A library that an opened one needs was opened with it. For a search this makes no
+            // difference.
             needed.extend(
                 file.image
                     .needed

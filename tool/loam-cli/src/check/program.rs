@@ -1,7 +1,8 @@
-//! A program that does not run. Its files are linked as the dynamic linker would link them, and nothing is executed.
+//! A program that does not run. Its files are linked as the dynamic linker would link them, and
+//! nothing is executed.
 //!
-//! Limits: neither the libraries that the program opens with `dlopen` nor the changes that a wrapper makes to the
-//! environment are seen.
+//! Limits: neither the libraries that the program opens with `dlopen` nor the changes that a
+//! wrapper makes to the environment are seen.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -24,8 +25,8 @@ use crate::check::search::{Asker, Search};
 /// How many scripts may name each other as interpreters: as many as the kernel follows.
 const SCRIPT_DEPTH: usize = 4;
 
-/// Links the program with the heap preloaded, and with the present `LD_PRELOAD`. Without a heap, the program is linked
-/// as it is.
+/// Links the program with the heap preloaded, and with the present `LD_PRELOAD`. Without a heap,
+/// the program is linked as it is.
 pub fn examine(program: &Path, heap: Option<&Path>) -> Result<Examined> {
     let (path, raised) = really_runs(program)?;
     let file = ObjectFile::read(&path)
@@ -63,7 +64,8 @@ pub fn brings_loam(program: &Path) -> Result<bool> {
     Ok(examine(program, None)?.has_loam())
 }
 
-/// Follows scripts to the program that really runs, and finds out whether any step raises privileges.
+/// Follows scripts to the program that really runs, and finds out whether any step raises
+/// privileges.
 fn really_runs(program: &Path) -> Result<(PathBuf, Option<String>)> {
     let mut file = program.to_path_buf();
     let mut raised = None;
@@ -98,7 +100,8 @@ fn describe(raised: Raised) -> &'static str {
     }
 }
 
-/// The preloads: first the heap, as `loam run` places it, then those of the environment, then the system's.
+/// The preloads: first the heap, as `loam run` places it, then those of the environment, then the
+/// system's.
 fn preload_entries(heap: Option<&Path>) -> Vec<String> {
     let mut entries: Vec<String> = heap.iter().map(|path| path.display().to_string()).collect();
     let environment = env::var_os("LD_PRELOAD").unwrap_or_default();
@@ -164,8 +167,8 @@ pub fn obstacle(
     }
 }
 
-/// Modules in the order in which the dynamic linker adds them: the program, the preloads, then the libraries that they
-/// need, breadth first, each file once.
+/// Modules in the order in which the dynamic linker adds them: the program, the preloads, then the
+/// libraries that they need, breadth first, each file once.
 struct Closure {
     linked: Linked,
     askers: Vec<Asker>,

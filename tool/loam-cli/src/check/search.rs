@@ -9,8 +9,8 @@
 //! default folders
 //! ```
 //!
-//! Variants for processor levels (`glibc-hwcaps`) are found if the cache names them. A file for another machine is
-//! skipped, as the dynamic linker does.
+//! Variants for processor levels (`glibc-hwcaps`) are found if the cache names them. A file for
+//! another machine is skipped, as the dynamic linker does.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -156,11 +156,12 @@ fn musl_folders(loader: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The magic of the cache's new format. glibc has written only this format since 2.32; before, it wrote it after the
-/// old one.
+/// The magic of the cache's new format. glibc has written only this format since 2.32; before, it
+/// wrote it after the old one.
 const CACHE_MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 
-/// Names and paths of the cache's entries that require no processor feature. An invalid cache counts as empty.
+/// Names and paths of the cache's entries that require no processor feature. An invalid cache
+/// counts as empty.
 fn parse_cache(bytes: &[u8]) -> Vec<(String, PathBuf)> {
     let Some(start) = bytes
         .windows(CACHE_MAGIC.len())

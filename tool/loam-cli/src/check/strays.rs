@@ -57,8 +57,8 @@ impl Judge<'_> {
         let Some(malloc) = first else { return };
         let mut others: Vec<(usize, Vec<Function>)> = Vec::new();
         for function in Function::all().filter(|function| function.handles_blocks()) {
-            // Two cases are harmless: a function that no module uses, and calls that an allocator hands on to the C
-            // library by that library's own names.
+            // Two cases are harmless: a function that no module uses, and calls that an allocator
+            // hands on to the C library by that library's own names.
             let is_handed_on = |module: &Module| {
                 function.symbol().starts_with("__libc_") && module.exports(Function::MALLOC)
             };
@@ -124,7 +124,8 @@ impl Judge<'_> {
             if linked.modules[binding.module].namespace != 0 {
                 continue; // Told once for all.
             }
-            // If a module before the heap defines the function, that is a mixture, which is reported above.
+            // If a module before the heap defines the function, that is a mixture, which is
+            // reported above.
             let global = linked.first(binding.function, 0).map(Provider::Module);
             if global == Some(binding.provider) {
                 continue;
@@ -186,7 +187,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Finds uses of another allocator's own interface, such as `mallocx`, beside the heap's malloc.
+    /// Finds uses of another allocator's own interface, such as `mallocx`, beside the heap's
+    /// malloc.
     fn own_interfaces(&mut self, linked: &Linked) {
         for module in &linked.modules {
             let Some(file) = &module.file else { continue };

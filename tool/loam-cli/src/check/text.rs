@@ -1,4 +1,5 @@
-//! The text of `loam check` for people: the verdict, which module uses which functions, the findings.
+//! The text of `loam check` for people: the verdict, which module uses which functions, the
+//! findings.
 
 use comfy_table::{presets, Table};
 

@@ -8,18 +8,20 @@ use loam_process::choose::Target;
 
 /// Say what is wrong with a running program's memory, and what would help.
 ///
-/// The doctor prints what it finds in plain words, with the figures, the remedy, and how many bytes the remedy would
-/// save. Then it lists what it looked for and did not find.
+/// The doctor prints what it finds in plain words, with the figures, the remedy, and how many bytes
+/// the remedy would save. Then it lists what it looked for and did not find.
 ///
-/// The program needs no preparation and no restart, and is neither stopped nor changed. A heap of glibc's malloc is read
-/// from outside, block by block. A heap of Loam is read by its counters.
+/// The program needs no preparation and no restart, and is neither stopped nor changed. A heap of
+/// glibc's malloc is read from outside, block by block. A heap of Loam is read by its counters.
 ///
-/// Growth needs time to show. With `--watch 30` the doctor looks again and again for half a minute, and names the sizes
-/// of blocks that grow, their types, and how they are reached or that they are lost. With `--stacks` it also says under
-/// which stacks memory came to the heap, by the process's page faults (`loam record --growth`), on any allocator.
+/// Growth needs time to show. With `--watch 30` the doctor looks again and again for half a minute,
+/// and names the sizes of blocks that grow, their types, and how they are reached or that they are
+/// lost. With `--stacks` it also says under which stacks memory came to the heap, by the process's
+/// page faults (`loam record --growth`), on any allocator.
 ///
-/// Exit code 0 if the program is healthy, 1 if something was found, 2 if too much of its memory was not seen to tell, if
-/// there is no such process, if the process may not be read, or if it ended meanwhile.
+/// Exit code 0 if the program is healthy, 1 if something was found, 2 if too much of its memory was
+/// not seen to tell, if there is no such process, if the process may not be read, or if it ended
+/// meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {

@@ -1,7 +1,7 @@
 //! `loam doctor`: what is wrong with a program's memory.
 //!
-//! `loam_counters::diagnosis` judges; here the process is chosen and looked at, once or for a while, and the answer is
-//! written.
+//! `loam_counters::diagnosis` judges; here the process is chosen and looked at, once or for a
+//! while, and the answer is written.
 
 pub mod args;
 mod grower;
@@ -144,8 +144,8 @@ pub(crate) fn trimmable(identity: &Identity) -> Result<u64> {
     }
 }
 
-/// Apart from this thread: reading a stranger's memory may never end. The inner error is evidence; of a process that ended
-/// there is none.
+/// Apart from this thread: reading a stranger's memory may never end. The inner error is evidence;
+/// of a process that ended there is none.
 fn read_glibc(key: ProcessKey) -> Result<Result<GlibcHeap, String>> {
     let read = move || glibc::read(key);
     let read: Result<Result<GlibcHeap, GlibcError>, _> = apart::within(read);
@@ -200,7 +200,8 @@ fn name_growth(
     Some(changes)
 }
 
-/// What CPython's own allocator keeps. Apart from this thread: reading a stranger's memory may never end.
+/// What CPython's own allocator keeps. Apart from this thread: reading a stranger's memory may
+/// never end.
 fn pools_of(evidence: &Evidence) -> Option<PythonPools> {
     evidence
         .runtime

@@ -82,7 +82,8 @@ fn field(name: &str, text: &str) -> String {
     format!("  {name:LEFT$}{}\n", wrapped(text, LEFT + 2))
 }
 
-/// Lines of at most [`WIDTH`] columns, all but the first with a margin; the first one has its margin already.
+/// Lines of at most [`WIDTH`] columns, all but the first with a margin; the first one has its
+/// margin already.
 fn wrapped(text: &str, margin: usize) -> String {
     columns::wrap(text, WIDTH - margin).join(&format!("\n{:margin$}", ""))
 }

@@ -15,8 +15,8 @@ use crate::export::otlp::{Collector, Delivery};
 /// The address is one of this machine only, unless you say otherwise: whoever can connect reads
 /// names and sizes of your processes.
 ///
-/// With `--otlp` nothing is listened on. The same figures go to an OpenTelemetry collector, by the names of the semantic
-/// conventions, each process as a resource of its own.
+/// With `--otlp` nothing is listened on. The same figures go to an OpenTelemetry collector, by the
+/// names of the semantic conventions, each process as a resource of its own.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// Where to listen: HOST:PORT, or :PORT
@@ -45,8 +45,9 @@ pub struct ExportArgs {
 
     /// Send to the OpenTelemetry collector at this address, for instance http://localhost:4318
     ///
-    /// OTLP over HTTP, without TLS: name a collector on this machine or in this pod, and let it pass the data on. What can
-    /// not be delivered is tried again until the next look, and then dropped.
+    /// OTLP over HTTP, without TLS: name a collector on this machine or in this pod, and let it
+    /// pass the data on. What can not be delivered is tried again until the next look, and then
+    /// dropped.
     #[arg(long, value_name = "URL")]
     otlp: Option<Collector>,
 
@@ -56,8 +57,8 @@ pub struct ExportArgs {
 
     /// With --otlp: also profiles of what the live blocks are, by type, with this pause at least
     ///
-    /// A census of each process on Loam. Censuses take at most 0.5 % of a processor, so large heaps come more rarely. A
-    /// census of a heap of 4 GiB takes 0.5 GiB of memory for some seconds.
+    /// A census of each process on Loam. Censuses take at most 0.5 % of a processor, so large heaps
+    /// come more rarely. A census of a heap of 4 GiB takes 0.5 GiB of memory for some seconds.
     #[arg(
         long,
         value_name = "TIME",

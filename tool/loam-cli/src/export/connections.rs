@@ -1,8 +1,9 @@
 //! Decides which connections are served if more clients connect than can be served at a time.
 //!
-//! A connection is for one request and lasts a limited time. When the number of connections reaches its limit, the
-//! oldest one is closed that does not wait for a look: its client has not asked yet, or does not take the answer. Both
-//! take an honest scraper milliseconds. So neither silent nor greedy clients keep other clients out.
+//! A connection is for one request and lasts a limited time. When the number of connections reaches
+//! its limit, the oldest one is closed that does not wait for a look: its client has not asked yet,
+//! or does not take the answer. Both take an honest scraper milliseconds. So neither silent nor
+//! greedy clients keep other clients out.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,8 +11,8 @@ use std::rc::Rc;
 
 use tokio::task::AbortHandle;
 
-/// The most connections at a time. Chosen: far more than there are scrapers. Each needs a descriptor, so it is also
-/// far fewer than the 1,024 that a process has by default.
+/// The most connections at a time. Chosen: far more than there are scrapers. Each needs a
+/// descriptor, so it is also far fewer than the 1,024 that a process has by default.
 const MOST: usize = 128;
 
 /// An open connection.
@@ -26,8 +27,8 @@ struct Connection {
 pub struct Connections(RefCell<VecDeque<Connection>>);
 
 impl Connections {
-    /// Makes room for another connection. False if all connections wait for a look: then the new one can not be
-    /// served.
+    /// Makes room for another connection. False if all connections wait for a look: then the new
+    /// one can not be served.
     pub fn admit(&self) -> bool {
         let mut open = self.0.borrow_mut();
         open.retain(|one| !one.task.is_finished());

@@ -1,7 +1,8 @@
-//! The one table of metrics, for scrapers and for collectors: families of series from one look at all processes.
+//! The one table of metrics, for scrapers and for collectors: families of series from one look at
+//! all processes.
 //!
-//! Names, kinds and units come from `formats/counters.toml`. Times are nanoseconds in the heap and seconds here, as both
-//! standards require. Each family has two names:
+//! Names, kinds and units come from `formats/counters.toml`. Times are nanoseconds in the heap and
+//! seconds here, as both standards require. Each family has two names:
 //!
 //! ```text
 //! OpenMetrics                  OpenTelemetry, with its unit
@@ -74,8 +75,8 @@ impl Family {
         CONVENTIONS.iter().find(|one| one.ours == self.name)
     }
 
-    /// The name in OpenTelemetry. The rule is the inverse of the one by which a collector names metrics for Prometheus,
-    /// so both ways lead to the same series.
+    /// The name in OpenTelemetry. The rule is the inverse of the one by which a collector names
+    /// metrics for Prometheus, so both ways lead to the same series.
     pub fn convention_name(&self) -> String {
         if let Some(known) = self.convention() {
             return known.name.to_owned();
@@ -93,7 +94,8 @@ impl Family {
         self.convention()?.attribute
     }
 
-    /// Whether it adds up over processes, so that OpenTelemetry has it as a sum that goes up and down.
+    /// Whether it adds up over processes, so that OpenTelemetry has it as a sum that goes up and
+    /// down.
     pub fn is_of_the_conventions(&self) -> bool {
         self.convention().is_some()
     }
@@ -227,7 +229,8 @@ fn family(tick: &Tick, classes: bool, name: &'static str, counter: &'static Coun
             Scope::Class | Scope::Lock => {}
         }
     }
-    // If two heaps have the same name, their series would be the same, which no reader accepts. Their values are added.
+    // If two heaps have the same name, their series would be the same, which no reader accepts.
+    // Their values are added.
     series.sort_by(|a, b| (a.of, &a.labels).cmp(&(b.of, &b.labels)));
     series.dedup_by(|next, kept| {
         let is_same = (next.of, &next.labels) == (kept.of, &kept.labels);
@@ -267,7 +270,8 @@ mod tests {
                 "{name}"
             );
             if !family.is_of_the_conventions() {
-                // What a collector makes of it for Prometheus: dots to underscores, the unit behind.
+                // What a collector makes of it for Prometheus: dots to underscores, the unit
+                // behind.
                 let suffix = match family.ucum().as_str() {
                     "By" => "_bytes",
                     "s" => "_seconds",

@@ -1,5 +1,5 @@
-//! The exporter's address in the form that people write: `127.0.0.1:9464`, `[::1]:9464`, `localhost:9464`,
-//! `NAME:9464`, `:9464`.
+//! The exporter's address in the form that people write: `127.0.0.1:9464`, `[::1]:9464`,
+//! `localhost:9464`, `NAME:9464`, `:9464`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -71,8 +71,9 @@ impl FromStr for Listen {
 }
 
 impl Listen {
-    /// The addresses, in the order in which they are tried. Without a host they are this machine's own: people who
-    /// write `:9464` do not think of other machines. With `allow_remote` it is every address.
+    /// The addresses, in the order in which they are tried. Without a host they are this machine's
+    /// own: people who write `:9464` do not think of other machines. With `allow_remote` it is
+    /// every address.
     pub fn addresses(&self, allow_remote: bool) -> Result<Vec<SocketAddr>, String> {
         let own: [IpAddr; 2] = match allow_remote {
             true => [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()],

@@ -10,8 +10,8 @@ use loam_counters::watch::sampler::Sampler;
 
 use crate::export::metrics;
 
-/// A look serves the requests that arrive within this time after it. Chosen: half of the shortest interval that people
-/// configure, so that one scraper never gets the same page twice.
+/// A look serves the requests that arrive within this time after it. Chosen: half of the shortest
+/// interval that people configure, so that one scraper never gets the same page twice.
 pub const FRESH: Duration = Duration::from_millis(500);
 
 /// The page in both formats. The older format is made at its first request.

@@ -1,8 +1,8 @@
 //! `loam export`: counters for Prometheus, over HTTP; or for an OpenTelemetry collector (`otlp`).
 //!
-//! One thread serves clients and handles signals, and never waits for a process or a client. Looks are made on another
-//! thread, one for all scrapes at a time (`looks`). Clients that are silent or do not take their answer make room for
-//! other clients (`connections`).
+//! One thread serves clients and handles signals, and never waits for a process or a client. Looks
+//! are made on another thread, one for all scrapes at a time (`looks`). Clients that are silent or
+//! do not take their answer make room for other clients (`connections`).
 
 pub mod args;
 mod connections;
@@ -41,9 +41,11 @@ use looks::{Looks, Pages};
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The content type of the older format, for scrapers that do not ask for the newer one.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// A connection is closed if no request arrives within this time. Chosen: as long as Prometheus waits for a scrape.
+/// A connection is closed if no request arrives within this time. Chosen: as long as Prometheus
+/// waits for a scrape.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A connection is closed if it lasts longer. It adds five seconds for the look and ten for the answer.
+/// A connection is closed if it lasts longer. It adds five seconds for the look and ten for the
+/// answer.
 const LONGEST: Duration = Duration::from_secs(25);
 
 /// Runs the verb until a signal ends it.
@@ -142,8 +144,8 @@ async fn answer_all(
             let _ = tokio::time::timeout(LONGEST, connection).await;
         });
         connections.add(waits, task.abort_handle());
-        // The client may have asked already. Its task runs now, so that its request is known before further clients
-        // are accepted.
+        // The client may have asked already. Its task runs now, so that its request is known before
+        // further clients are accepted.
         tokio::task::yield_now().await;
     }
 }

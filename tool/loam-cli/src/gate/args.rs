@@ -14,11 +14,13 @@ use crate::replay::Which;
 ///
 /// The trace is replayed on the allocator on which it was recorded.
 ///
-/// The baseline is another trace, such as that of the last release. Both traces are then replayed in turn, and figures of
-/// the same round are compared. Or the baseline is a small file that --write-baseline wrote, to keep beside the sources.
-/// Processor time is compared with it only on the machine on which it was written.
+/// The baseline is another trace, such as that of the last release. Both traces are then replayed
+/// in turn, and figures of the same round are compared. Or the baseline is a small file that
+/// --write-baseline wrote, to keep beside the sources. Processor time is compared with it only on
+/// the machine on which it was written.
 ///
-/// A figure fails if it grew by more than its limit, and if the difference is larger than chance explains.
+/// A figure fails if it grew by more than its limit, and if the difference is larger than chance
+/// explains.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct GateArgs {
@@ -35,16 +37,19 @@ pub struct GateArgs {
 
     /// How much a figure may grow: FIGURE=PERCENT, or FIGURE=off
     ///
-    /// The figures and their default limits: peak (5 %), average (5 %) and end (10 %) of resident memory; page faults
-    /// (faults, 10 %); processor time (processor, 15 %); error (5 %), which is how far a replay may be from what was recorded.
+    /// The figures and their default limits: peak (5 %), average (5 %) and end (10 %) of resident
+    /// memory; page faults (faults, 10 %); processor time (processor, 15 %); error (5 %), which is
+    /// how far a replay may be from what was recorded.
     #[arg(long, value_name = "FIGURE=PERCENT")]
     limit: Vec<Limit>,
 
-    /// Replay on this allocator: NAME or PATH, with settings as :VARIABLE=VALUE (default: the recorded one)
+    /// Replay on this allocator: NAME or PATH, with settings as :VARIABLE=VALUE (default: the
+    /// recorded one)
     #[arg(long, value_name = "SPEC")]
     allocator: Option<String>,
 
-    /// Replay this process, by its number in `loam trace info` (default: the process that requested most bytes)
+    /// Replay this process, by its number in `loam trace info` (default: the process that requested
+    /// most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 

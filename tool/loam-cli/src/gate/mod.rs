@@ -1,7 +1,8 @@
-//! `loam gate`: compares a program's trace with a baseline, for a build that must fail when memory gets worse.
+//! `loam gate`: compares a program's trace with a baseline, for a build that must fail when memory
+//! gets worse.
 //!
-//! `loam_lab::gate` judges. This module has the lab replay both sides, and writes the answer to the terminal, to a
-//! job's summary and into the exit code.
+//! `loam_lab::gate` judges. This module has the lab replay both sides, and writes the answer to the
+//! terminal, to a job's summary and into the exit code.
 
 pub mod args;
 

@@ -106,8 +106,8 @@ struct MeasureArgs {
     /// Programs for Windows under Wine: on its heaps, and on Loam
     ///
     /// `make windows` builds them. They run on the process heap, on the same with low fragmentation
-    /// requested, on a private heap, and on Loam. All figures are Wine's: they say nothing about the
-    /// heap of Windows, nor about Loam's speed there.
+    /// requested, on a private heap, and on Loam. All figures are Wine's: they say nothing about
+    /// the heap of Windows, nor about Loam's speed there.
     #[arg(long, conflicts_with = "allocators")]
     windows: bool,
 
@@ -142,9 +142,9 @@ struct CompareArgs {
 
 /// Merge the results files of jobs and machines into one, which `loam lab show` draws.
 ///
-/// What like machines measured of the same program or trace becomes one table, with more rounds. What another machine,
-/// program or trace gave is a table of its own: no figure is formed over two machines. Files that do not belong together
-/// are refused.
+/// What like machines measured of the same program or trace becomes one table, with more rounds.
+/// What another machine, program or trace gave is a table of its own: no figure is formed over two
+/// machines. Files that do not belong together are refused.
 #[derive(Debug, Args)]
 struct MergeArgs {
     /// Results files that `loam lab` or `loam replay` wrote

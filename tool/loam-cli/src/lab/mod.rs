@@ -8,8 +8,8 @@
 //!   -> draw (the table on the terminal, the HTML report)
 //! ```
 //!
-//! `show`, `compare` and `merge` start from the results file. So does everything that `measure` prints at its end: it
-//! can be printed again later.
+//! `show`, `compare` and `merge` start from the results file. So does everything that `measure`
+//! prints at its end: it can be printed again later.
 
 pub mod args;
 mod progress;
@@ -90,8 +90,8 @@ fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
     carry_out(plan, options, layout, stop, |_| false)
 }
 
-/// Measures what is planned, and shows the results. `judge` examines the results before they are drawn, and returns
-/// whether it added something to them.
+/// Measures what is planned, and shows the results. `judge` examines the results before they are
+/// drawn, and returns whether it added something to them.
 pub fn carry_out(
     plan: Plan,
     options: &MeasureOptions,
@@ -139,8 +139,8 @@ pub fn carry_out(
             ));
             Exit::Signal(signal)
         }
-        // A missing reader may be what interrupted the run, so only here is the error of the table returned. `main`
-        // does not treat a missing reader as a failure.
+        // A missing reader may be what interrupted the run, so only here is the error of the table
+        // returned. `main` does not treat a missing reader as a failure.
         _ => {
             shown?;
             match results.failed().next() {

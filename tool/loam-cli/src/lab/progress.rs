@@ -1,8 +1,9 @@
 //! Shows on standard error how many trials are done, and how long the others will take.
 //!
-//! On a terminal it is a bar; elsewhere (a log, CI) one line for each trial. The estimate adds up the expected times
-//! of the remaining trials: the time of the same case under the same allocator if that has run, else the mean of the
-//! experiment, else of all trials. Before the first trial there is no estimate.
+//! On a terminal it is a bar; elsewhere (a log, CI) one line for each trial. The estimate adds up
+//! the expected times of the remaining trials: the time of the same case under the same allocator
+//! if that has run, else the mean of the experiment, else of all trials. Before the first trial
+//! there is no estimate.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;

@@ -1,5 +1,5 @@
-//! Notices Ctrl-C and similar signals, and the end of the progress's terminal or pipe. This is checked between and
-//! during trials, never in the middle of writing a file.
+//! Notices Ctrl-C and similar signals, and the end of the progress's terminal or pipe. This is
+//! checked between and during trials, never in the middle of writing a file.
 
 use std::io;
 
@@ -14,8 +14,9 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// From now on a signal is recorded instead of ending the process. So is the end of the terminal or pipe that gets
-    /// progress and results. A second signal ends the process at once: an impatient user is right.
+    /// From now on a signal is recorded instead of ending the process. So is the end of the
+    /// terminal or pipe that gets progress and results. A second signal ends the process at once:
+    /// an impatient user is right.
     pub fn when_asked() -> io::Result<Stop> {
         let ending = Watch::in_good_order(&[Stream::Out, Stream::Error]).begin()?;
         Ok(Stop { ending })

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Draw a heap: its pages as cells, coloured by live share, block size, age or stack, over the time of a trace.
+/// Draw a heap: its pages as cells, coloured by live share, block size, age or stack, over the time
+/// of a trace.
 ///
-/// One HTML file that needs nothing else: open it in a browser. Of a trace it has fifty moments and a slider; of a
-/// running process on glibc's malloc it has the pages as they are now. Where there are more than four million cells
-/// in all, a cell stands for several pages side by side, so that the page of a heap of any size stays usable.
+/// One HTML file that needs nothing else: open it in a browser. Of a trace it has fifty moments and
+/// a slider; of a running process on glibc's malloc it has the pages as they are now. Where there
+/// are more than four million cells in all, a cell stands for several pages side by side, so that
+/// the page of a heap of any size stays usable.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct MapArgs {

@@ -4,11 +4,13 @@ use clap::Args;
 
 /// Answer an assistant's questions about memory, by the Model Context Protocol.
 ///
-/// The assistant starts this command, and speaks with it over standard input and output. It can ask for the largest
-/// processes, and then for what `doctor`, `stats`, `census`, `pins`, `trim --dry-run` and `trace info` say. Each
-/// answer is the verb's own text, cut off at 16 KiB, with the next step to take.
+/// The assistant starts this command, and speaks with it over standard input and output. It can ask
+/// for the largest processes, and then for what `doctor`, `stats`, `census`, `pins`, `trim
+/// --dry-run` and `trace info` say. Each answer is the verb's own text, cut off at 16 KiB, with the
+/// next step to take.
 ///
-/// All of these only read. No process is stopped or changed, and no file is written, unless you allow it here.
+/// All of these only read. No process is stopped or changed, and no file is written, unless you
+/// allow it here.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example, as most assistants are told of a server:

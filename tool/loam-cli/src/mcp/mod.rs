@@ -5,7 +5,8 @@
 //!           <- its text, cut off, and the next step
 //! ```
 //!
-//! Each question is a process of its own. So one that hangs or fails costs its own answer, and ends at its time limit.
+//! Each question is a process of its own. So one that hangs or fails costs its own answer, and ends
+//! at its time limit.
 
 pub mod args;
 mod processes;

@@ -1,8 +1,9 @@
 //! How messages are printed, and whether they have colour.
 //!
-//! Data goes to standard output, everything else to standard error. Nothing here computes. Every text is printed by
-//! `write_stdout` or `say`, which let only visible characters reach a terminal (`loam_format::plain`). If a text with
-//! a name is styled or padded, the name is made plain before: otherwise its width would change.
+//! Data goes to standard output, everything else to standard error. Nothing here computes. Every
+//! text is printed by `write_stdout` or `say`, which let only visible characters reach a terminal
+//! (`loam_format::plain`). If a text with a name is styled or padded, the name is made plain
+//! before: otherwise its width would change.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -58,8 +59,8 @@ fn labelled(style: Style, label: &str, text: &str) {
 }
 
 fn to_stderr(text: &str) {
-    // The text is written in one call, because other processes write to standard error too. A missing reader is no
-    // error; a verb that needs a reader watches the stream (`ending`).
+    // The text is written in one call, because other processes write to standard error too. A
+    // missing reader is no error; a verb that needs a reader watches the stream (`ending`).
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 
@@ -72,7 +73,8 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Writes text to standard output, styled if that is wanted. A closed pipe is an error, not a panic.
+/// Writes text to standard output, styled if that is wanted. A closed pipe is an error, not a
+/// panic.
 pub fn write_stdout(text: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout().lock();
     stdout.write_all(plain::page(text).as_bytes())?;
@@ -84,7 +86,8 @@ pub fn path(path: &Path) -> String {
     plain::line(&path.to_string_lossy()).into_owned()
 }
 
-/// Opens a pipe that a program reads. Without a reader it fails, because opening would wait, perhaps for ever.
+/// Opens a pipe that a program reads. Without a reader it fails, because opening would wait,
+/// perhaps for ever.
 fn open_pipe(file: &Path) -> Result<File> {
     let shown = path(file);
     let mut open = OpenOptions::new();
@@ -93,7 +96,8 @@ fn open_pipe(file: &Path) -> Result<File> {
         .clone()
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(file);
-    // This end is held while the pipe is opened again: the reader would end when the last writer closes the pipe.
+    // This end is held while the pipe is opened again: the reader would end when the last writer
+    // closes the pipe.
     let _held = match at_once {
         Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
             bail!("{shown} is a pipe that no program reads; start its reader first, or name a file with --output")
@@ -104,8 +108,8 @@ fn open_pipe(file: &Path) -> Result<File> {
         .with_context(|| format!("{shown} can not be written"))
 }
 
-/// Opens a file for writing. An existing file is replaced only with `overwrite`, and keeps its contents until
-/// `empty()`.
+/// Opens a file for writing. An existing file is replaced only with `overwrite`, and keeps its
+/// contents until `empty()`.
 pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
     let mut open = OpenOptions::new();
     open.write(true).create(overwrite).create_new(!overwrite);
@@ -127,7 +131,8 @@ pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
     }
 }
 
-/// Removes the contents of a file that `new_file()` opened. Call it just before the first byte is written.
+/// Removes the contents of a file that `new_file()` opened. Call it just before the first byte is
+/// written.
 pub fn empty(file: &File) -> io::Result<()> {
     match file.metadata()?.is_file() {
         true => file.set_len(0),
@@ -135,8 +140,8 @@ pub fn empty(file: &File) -> io::Result<()> {
     }
 }
 
-/// A file that is created, or emptied, when its first byte is written. An earlier failure leaves no new file and no
-/// loss.
+/// A file that is created, or emptied, when its first byte is written. An earlier failure leaves no
+/// new file and no loss.
 #[derive(Debug)]
 pub struct LateFile<'a> {
     path: &'a Path,

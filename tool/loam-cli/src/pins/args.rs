@@ -6,24 +6,27 @@ use loam_lab::pins::{By, When};
 
 /// Show which blocks keep sparse pages: pages of which less than half is live.
 ///
-/// An allocator gives memory back page by page, so one live block keeps its whole page. The free bytes of a page are
-/// divided among the blocks that keep it. The share of a row is its blame. The sole blame is the part that no block of
-/// another row keeps. All blame together is the sum of the free bytes of these pages.
+/// An allocator gives memory back page by page, so one live block keeps its whole page. The free
+/// bytes of a page are divided among the blocks that keep it. The share of a row is its blame. The
+/// sole blame is the part that no block of another row keeps. All blame together is the sum of the
+/// free bytes of these pages.
 ///
-/// Rows are stacks if the trace has stacks. Stacks are known for a sample of the blocks, so this blame has an error,
-/// which is shown. More stacks make it smaller (`loam record --stacks=16K`). Without stacks, rows are sizes, ages or threads of
-/// blocks, and blame is exact.
+/// Rows are stacks if the trace has stacks. Stacks are known for a sample of the blocks, so this
+/// blame has an error, which is shown. More stacks make it smaller (`loam record --stacks=16K`).
+/// Without stacks, rows are sizes, ages or threads of blocks, and blame is exact.
 ///
-/// A running process needs no trace, and is not stopped. A heap of glibc's malloc is read block by block from outside,
-/// a heap of Loam by its counters. Rows are then sizes.
+/// A running process needs no trace, and is not stopped. A heap of glibc's malloc is read block by
+/// block from outside, a heap of Loam by its counters. Rows are then sizes.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PinsArgs {
-    /// A trace, which `loam record` or `loam trace import` wrote; or the number or the full name of a process
+    /// A trace, which `loam record` or `loam trace import` wrote; or the number or the full name of
+    /// a process
     #[arg(value_name = "TRACE|PID|NAME")]
     target: String,
 
-    /// The moment of a trace: `worst` (most free bytes in sparse pages), `peak` (most live bytes), `end`, or seconds after the start
+    /// The moment of a trace: `worst` (most free bytes in sparse pages), `peak` (most live bytes),
+    /// `end`, or seconds after the start
     #[arg(long, value_name = "worst|peak|end|SECONDS", default_value = "worst", value_parser = when)]
     at: When,
 
@@ -31,7 +34,8 @@ pub struct PinsArgs {
     #[arg(long, value_enum)]
     by: Option<ByName>,
 
-    /// Show this process of a trace, by its number in `loam trace info` (default: the process that requested most bytes)
+    /// Show this process of a trace, by its number in `loam trace info` (default: the process that
+    /// requested most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 

@@ -33,7 +33,8 @@ pub enum Named {
     Process(Identity),
 }
 
-/// A file of that name is a trace; anything else is a process, unless only a file can have such a name.
+/// A file of that name is a trace; anything else is a process, unless only a file can have such a
+/// name.
 pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
     let path = Path::new(target);
     let is_name_of_a_file = target.contains('/') || target.ends_with(".trace");

@@ -1,6 +1,8 @@
-//! `loam recipes`: questions in the words of who has them, each with the one command that answers it.
+//! `loam recipes`: questions in the words of who has them, each with the one command that answers
+//! it.
 //!
-//! The text is the verb's help, so `loam help recipes` and the manual page loam-recipes(1) have it too.
+//! The text is the verb's help, so `loam help recipes` and the manual page loam-recipes(1) have it
+//! too.
 
 pub mod args;
 

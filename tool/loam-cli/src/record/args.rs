@@ -8,26 +8,29 @@ use clap::{Args, ValueEnum};
 
 /// Record what a program asks of its allocator.
 ///
-/// The trace is one file. It has each allocation, free and resize of the program and of the programs that it starts,
-/// in the order in which they happened, each with its thread and time. It also has the memory of each process, ten times
-/// a second. `loam replay FILE` repeats the recorded requests on any allocator.
+/// The trace is one file. It has each allocation, free and resize of the program and of the
+/// programs that it starts, in the order in which they happened, each with its thread and time. It
+/// also has the memory of each process, ten times a second. `loam replay FILE` repeats the recorded
+/// requests on any allocator.
 ///
-/// The program keeps its allocator, unless --allocator names another one. Its input, output, signals and exit code stay
-/// its own. If a program can not take a preload, the recorder refuses it and says why, as `loam run` does. The recording
-/// ends with the last recorded process. A second Ctrl-C ends it earlier, and the processes go on.
+/// The program keeps its allocator, unless --allocator names another one. Its input, output,
+/// signals and exit code stay its own. If a program can not take a preload, the recorder refuses it
+/// and says why, as `loam run` does. The recording ends with the last recorded process. A second
+/// Ctrl-C ends it earlier, and the processes go on.
 ///
-/// With --pid, a running process is recorded. Ctrl-C ends the recording, and the process goes on. Programs that it starts
-/// are not recorded. Of a process on Loam every event is recorded, and the trace begins with the blocks that are live at
-/// that moment.
+/// With --pid, a running process is recorded. Ctrl-C ends the recording, and the process goes on.
+/// Programs that it starts are not recorded. Of a process on Loam every event is recorded, and the
+/// trace begins with the blocks that are live at that moment.
 ///
-/// Of a process on any other allocator, probes are set on the allocator's functions for short times, again and again. The
-/// trace has the blocks that were handed out meanwhile, each with its stack and with how many it stands for, and says which
-/// of them still live at the end. Probes are breakpoints in the process's code. The kernel sets them, and takes them out when
-/// loam ends, also if it is killed. They take at most --cost of the process's time. They need Linux 6.6, CAP_BPF and
-/// CAP_PERFMON.
+/// Of a process on any other allocator, probes are set on the allocator's functions for short
+/// times, again and again. The trace has the blocks that were handed out meanwhile, each with its
+/// stack and with how many it stands for, and says which of them still live at the end. Probes are
+/// breakpoints in the process's code. The kernel sets them, and takes them out when loam ends, also
+/// if it is killed. They take at most --cost of the process's time. They need Linux 6.6, CAP_BPF
+/// and CAP_PERFMON.
 ///
-/// Where probes are not allowed, and with --growth, the trace has the pages by which the heap grows, each with its stack.
-/// The process is not changed for that, and nothing of it stops.
+/// Where probes are not allowed, and with --growth, the trace has the pages by which the heap
+/// grows, each with its stack. The process is not changed for that, and nothing of it stops.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Record the program on this allocator, a name as for `loam lab` (default: the program's own)
@@ -50,7 +53,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_size: Option<u64>,
 
-    /// Record stacks: one for each BYTES requested bytes, on average (64K, 1M; without a number 512K)
+    /// Record stacks: one for each BYTES requested bytes, on average (64K, 1M; without a number
+    /// 512K)
     #[arg(
         long,
         value_name = "BYTES",
@@ -73,7 +77,8 @@ pub struct RecordArgs {
     #[arg(long, requires = "pid", conflicts_with_all = ["stacks", "when_full"])]
     growth: bool,
 
-    /// Of the running process, set probes on its allocator, whatever it is, that take this part of its time (2%)
+    /// Of the running process, set probes on its allocator, whatever it is, that take this part of
+    /// its time (2%)
     #[arg(
         long,
         value_name = "PERCENT",

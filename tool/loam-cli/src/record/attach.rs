@@ -1,12 +1,14 @@
-//! A process that runs already, on Loam: what is asked of its heap, in its own memory (`formats/counters.md`).
+//! A process that runs already, on Loam: what is asked of its heap, in its own memory
+//! (`formats/counters.md`).
 //!
 //! ```text
 //! idle -> asked (us) -> starting -> recording -> stop asked (us) -> stopping -> idle
 //!                    -> refused (and why)
 //! ```
 //!
-//! The heap answers in the process's next call that takes a slow path, which is one of some hundred. A process that
-//! does not call its heap does not answer, and there is nothing to record of it.
+//! The heap answers in the process's next call that takes a slow path, which is one of some
+//! hundred. A process that does not call its heap does not answer, and there is nothing to record
+//! of it.
 
 use std::os::unix::fs::{chown, MetadataExt};
 use std::path::Path;
@@ -116,7 +118,8 @@ impl Attached {
             .with_context(|| format!("{} can not be given away", output::path(folder)))
     }
 
-    /// Fails unless the process sees the recorder and the rings where this process does, and counts processes as it does.
+    /// Fails unless the process sees the recorder and the rings where this process does, and counts
+    /// processes as it does.
     pub fn require_same_places(&self, recorder: &Path, folder: &Path) -> Result<()> {
         let pid = self.pid;
         let numbers = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();

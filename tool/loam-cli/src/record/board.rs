@@ -134,8 +134,9 @@ impl Board {
         lock(&self.live)
     }
 
-    /// Adds to what is known of a stream's modules. Their numbers, and all of them with the checksums that are known by
-    /// now: the list only grows, since frames name modules by their place in it.
+    /// Adds to what is known of a stream's modules. Their numbers, and all of them with the
+    /// checksums that are known by now: the list only grows, since frames name modules by their
+    /// place in it.
     pub fn know_modules(&self, live: (u32, i32), found: &[Module]) -> (Vec<u64>, Vec<Module>) {
         let (stream, pid) = live;
         let Known { streams, checksums } = &mut *lock(&self.modules);

@@ -42,8 +42,8 @@ pub struct Describer {
 }
 
 impl Describer {
-    /// With the command's process, its words, and its environment as far as allocators read it, for a command that
-    /// ends before it could be looked at.
+    /// With the command's process, its words, and its environment as far as allocators read it, for
+    /// a command that ends before it could be looked at.
     pub fn new(
         layout: &Layout,
         command: u32,
@@ -64,7 +64,8 @@ impl Describer {
         self.command
     }
 
-    /// What the process says of itself, and /proc says of it now. Of its allocator it has the file's name only.
+    /// What the process says of itself, and /proc says of it now. Of its allocator it has the
+    /// file's name only.
     pub fn process(&self, image: &Image) -> Process {
         let folder = PathBuf::from(format!("/proc/{}", image.pid()));
         let mut process = Process {
@@ -95,8 +96,9 @@ impl Describer {
     }
 }
 
-/// An allocator's name and version. A thread of its own finds them out: to search for the allocators of this machine
-/// and to ask the package manager takes a tenth of a second, in which rings would fill.
+/// An allocator's name and version. A thread of its own finds them out: to search for the
+/// allocators of this machine and to ask the package manager takes a tenth of a second, in which
+/// rings would fill.
 #[derive(Debug, Clone)]
 pub struct Finding {
     file: Option<PathBuf>,
@@ -132,7 +134,8 @@ impl Finding {
         self.found.get_or_init(find).as_ref()
     }
 
-    /// Waits for the allocator's name and version, and sets them. An allocator that nobody knows keeps its file's name.
+    /// Waits for the allocator's name and version, and sets them. An allocator that nobody knows
+    /// keeps its file's name.
     pub fn complete(&self, process: &mut Process) {
         if let Some(found) = self.wait() {
             process.allocator.clone_from(&found.name);

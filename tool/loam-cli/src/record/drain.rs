@@ -1,4 +1,5 @@
-//! The thread that drains: finds new process images, passes over all of them, sees which have ended.
+//! The thread that drains: finds new process images, passes over all of them, sees which have
+//! ended.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,9 +23,9 @@ use super::unrecorded::{self, Unrecorded};
 /// The shortest and the longest sleep between two passes.
 const BUSY: Duration = Duration::from_micros(500);
 const IDLE: Duration = Duration::from_millis(10);
-/// The sleep is doubled where no ring is fuller than this, in percent, and halved from the other on:
-/// each pass costs some system calls, whatever it finds. Two doublings lead from one to the other,
-/// so a rate that stays the same has the sleep that it needs.
+/// The sleep is doubled where no ring is fuller than this, in percent, and halved from the other
+/// on: each pass costs some system calls, whatever it finds. Two doublings lead from one to the
+/// other, so a rate that stays the same has the sleep that it needs.
 const LITTLE: u64 = 12;
 const MUCH: u64 = 40;
 /// Events that may wait for the writer, some 200 MB: a burst of so many holds up no program.
@@ -35,7 +36,8 @@ const DETACHING: Duration = Duration::from_secs(2);
 const PASSES_TO_A_FORK: u32 = 16;
 /// How often new files are looked for, and whether processes have ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often the system's whole list of processes is looked at, once everything that is known has ended.
+/// How often the system's whole list of processes is looked at, once everything that is known has
+/// ended.
 const LOOK_FOR_OTHERS: Duration = Duration::from_millis(100);
 
 /// Why a program has a stream without events.
@@ -123,7 +125,8 @@ impl Drainer {
         }
     }
 
-    /// Drains until every recorded process has ended, or the recording is to end. Returns how many processes were recorded.
+    /// Drains until every recorded process has ended, or the recording is to end. Returns how many
+    /// processes were recorded.
     pub fn run(mut self) -> u32 {
         let mut pause = BUSY;
         let mut looked = Instant::now() - LOOK;
@@ -181,7 +184,8 @@ impl Drainer {
         recorded
     }
 
-    /// Gives each program that was not recorded a stream of its own, which has no events and says why.
+    /// Gives each program that was not recorded a stream of its own, which has no events and says
+    /// why.
     fn tell_unrecorded(&mut self, unrecorded: Unrecorded) {
         let (found, further) = unrecorded.finish(now());
         if let Some(told) = unrecorded::told(&found, further) {
@@ -348,7 +352,8 @@ impl Drainer {
         let Some(index) = index else {
             return (parent, How::Fork, made);
         };
-        // One does where the ring is not fuller than what a pass reads. A fork that was not announced is no event.
+        // One does where the ring is not fuller than what a pass reads. A fork that was not
+        // announced is no event.
         let passes = if number == 0 { 1 } else { PASSES_TO_A_FORK };
         for _ in 0..passes {
             let pass = self.pass(index, false);
@@ -499,8 +504,8 @@ impl Drainer {
         }
     }
 
-    /// Why a process that lives is recorded no more: it has become a program without the recorder. The kernel's name of
-    /// the process changes then.
+    /// Why a process that lives is recorded no more: it has become a program without the recorder.
+    /// The kernel's name of the process changes then.
     fn becomes_unrecorded(&mut self, index: usize) -> Option<String> {
         let running = &mut self.images[index];
         let pid = running.image.pid() as i32;
@@ -559,8 +564,8 @@ impl Drainer {
         }
     }
 
-    /// Ends an image's stream. The end is told later if the allocator's name or a checksum is not known: other processes'
-    /// rings would fill meanwhile.
+    /// Ends an image's stream. The end is told later if the allocator's name or a checksum is not
+    /// known: other processes' rings would fill meanwhile.
     fn end(&mut self, index: usize, ended: Ended, reason: Option<String>) {
         let mut running = self.images.swap_remove(index);
         let unknown = running.image.unknown_units();
@@ -609,8 +614,8 @@ impl Drainer {
         self.send(Note::End(gone.stream, gone.end));
     }
 
-    /// Has the process that was attached to take its own way again, as far as it answers: one that does not call its
-    /// heap has nothing to say.
+    /// Has the process that was attached to take its own way again, as far as it answers: one that
+    /// does not call its heap has nothing to say.
     fn detach(&mut self) -> Ended {
         let Some(attached) = self.attached.clone() else {
             return Ended::Running;

@@ -1,8 +1,8 @@
-//! A process that runs already, on any allocator: under which stacks its heap grows. A page that came is a block of the
-//! trace, and a page that went is a free.
+//! A process that runs already, on any allocator: under which stacks its heap grows. A page that
+//! came is a block of the trace, and a page that went is a free.
 //!
-//! One thread reads the kernel's samples and writes the trace. Nothing of the process waits for it: samples that come too
-//! fast are lost, counted, and told.
+//! One thread reads the kernel's samples and writes the trace. Nothing of the process waits for it:
+//! samples that come too fast are lost, counted, and told.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! `loam record`: start a program with the recorder in front of its allocator, and write down what it does.
+//! `loam record`: start a program with the recorder in front of its allocator, and write down what
+//! it does.
 //!
 //! ```text
 //! command -> inspect as `run` does -> open the file -> folder for rings -> start, with
@@ -10,8 +11,9 @@
 //!          main: signals, progress, the command's end
 //! ```
 //!
-//! The program runs in this process's group, so a terminal's Ctrl-C reaches it as without us; signals that reach only this
-//! process are passed on. Whatever goes wrong here, the program goes on: the recorder switches itself off.
+//! The program runs in this process's group, so a terminal's Ctrl-C reaches it as without us;
+//! signals that reach only this process are passed on. Whatever goes wrong here, the program goes
+//! on: the recorder switches itself off.
 
 pub mod args;
 mod attach;
@@ -307,8 +309,8 @@ impl Recording {
         self.report(streams, written)
     }
 
-    /// The same for a process that runs already; why its heap does not record, if it said so. The first signal ends
-    /// the recording: the process is not ours.
+    /// The same for a process that runs already; why its heap does not record, if it said so. The
+    /// first signal ends the recording: the process is not ours.
     fn attend_process(&self, attached: &Attached, limit: Option<Duration>) -> Option<String> {
         let mut progress = Progress::begin();
         let begun = Instant::now();

@@ -1,4 +1,5 @@
-//! The call paths under which the memory of a running process grew: those with the most bytes, for people.
+//! The call paths under which the memory of a running process grew: those with the most bytes, for
+//! people.
 
 use loam_format::plain;
 use loam_format::units::bytes;
@@ -12,7 +13,8 @@ use loam_process::symbols::Symbols;
 const PATHS: usize = 5;
 const FUNCTIONS: usize = 8;
 
-/// The paths of stacks, those with the most bytes first. `figure`: the bytes of a stack, by its number.
+/// The paths of stacks, those with the most bytes first. `figure`: the bytes of a stack, by its
+/// number.
 pub fn of(pid: Pid, sites: &Sites, figure: impl Fn(usize) -> f64) -> Vec<Path> {
     let all = sites.all().iter().map(|site| Site {
         frames: site

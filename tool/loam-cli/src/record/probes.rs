@@ -1,5 +1,5 @@
-//! A process that runs already, on any allocator: which blocks stay, and who asked for them, by probes on the allocator's
-//! functions. A block of a window is a block of the trace, with a weight.
+//! A process that runs already, on any allocator: which blocks stay, and who asked for them, by
+//! probes on the allocator's functions. A block of a window is a block of the trace, with a weight.
 //!
 //! One thread reads what the probes write, walks the heap from time to time, and writes the trace.
 

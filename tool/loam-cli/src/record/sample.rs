@@ -1,5 +1,6 @@
-//! The thread that looks at recorded processes from outside: their memory ten times a second, and what of it is the heap's
-//! as often and whenever it changes, as far as that costs at most 1 % of the time.
+//! The thread that looks at recorded processes from outside: their memory ten times a second, and
+//! what of it is the heap's as often and whenever it changes, as far as that costs at most 1 % of
+//! the time.
 
 use std::collections::HashMap;
 use std::sync::mpsc::SyncSender;
@@ -26,7 +27,8 @@ const CHANGE: u64 = 16;
 const LEAST_CHANGE: u64 = 1 << 20;
 /// Looks may take this part of a process's time (1/N).
 const SHARE: u32 = 100;
-/// This much time is granted at the start, when memory changes most. So a program that runs for a second has enough looks.
+/// This much time is granted at the start, when memory changes most. So a program that runs for a
+/// second has enough looks.
 const BEGINNING: Duration = Duration::from_millis(20);
 /// When a process is described anew.
 const DESCRIBED_AT: [Duration; 3] = [
@@ -88,7 +90,8 @@ pub fn sample(began: u64, notes: &SyncSender<Note>, board: &Board) {
     }
 }
 
-/// Samples a process if it is time, or if its memory changed and looks are still to be had. False: nobody takes samples.
+/// Samples a process if it is time, or if its memory changed and looks are still to be had. False:
+/// nobody takes samples.
 fn glance(
     one: &Live,
     known: &mut Watched,
@@ -168,8 +171,8 @@ pub fn cheap(pid: i32, ticks: u64) -> Option<Sample> {
     })
 }
 
-/// Adds to the sample how much of the process's memory is the heap's; the sample's time becomes the middle of the look.
-/// Returns how many pages of each large block were resident then.
+/// Adds to the sample how much of the process's memory is the heap's; the sample's time becomes the
+/// middle of the look. Returns how many pages of each large block were resident then.
 fn look(one: &Live, known: &mut Watched, began: u64, sample: &mut Sample) -> Vec<Touch> {
     let begin = now();
     let Ok(looked) = gently::read(one.pid) else {
@@ -191,8 +194,9 @@ fn look(one: &Live, known: &mut Watched, began: u64, sample: &mut Sample) -> Vec
     touches
 }
 
-/// The heap: private anonymous memory of mappings in which a block ever began, but for what the program mapped itself. The
-/// kernel merges the two where they lie side by side. Lazily freed bytes are left out if they are not known.
+/// The heap: private anonymous memory of mappings in which a block ever began, but for what the
+/// program mapped itself. The kernel merges the two where they lie side by side. Lazily freed bytes
+/// are left out if they are not known.
 fn classify(looked: &Looked, blocks: &Blocks, map: &Pagemap, sample: &mut Sample) {
     let holds_blocks = |mapping: &&Mapping| {
         // The last piece may belong to the next mapping in part: then it counts for both.
@@ -221,7 +225,8 @@ fn classify(looked: &Looked, blocks: &Blocks, map: &Pagemap, sample: &mut Sample
     sample.mappings = Some(looked.mappings.len() as u64);
 }
 
-/// Resident pages of large live blocks behind `from`, as many as a moment allows; and the last block's address.
+/// Resident pages of large live blocks behind `from`, as many as a moment allows; and the last
+/// block's address.
 fn touched(large: &HashMap<u64, u64>, map: &Pagemap, from: u64, time: u64) -> (Vec<Touch>, u64) {
     const MOMENT: Duration = Duration::from_millis(5);
     let page = rustix::param::page_size() as u64;

@@ -1,4 +1,5 @@
-//! Stacks that the recorder copied become frames of the trace, while the process's files are at hand.
+//! Stacks that the recorder copied become frames of the trace, while the process's files are at
+//! hand.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,8 +22,8 @@ pub struct Frames(
 );
 
 impl Frames {
-    /// The number of a stack's innermost frame. Frames that are new go to `fresh`. `module`: a module's number in the
-    /// trace.
+    /// The number of a stack's innermost frame. Frames that are new go to `fresh`. `module`: a
+    /// module's number in the trace.
     pub fn number(
         &mut self,
         frames: &[Place],
@@ -138,9 +139,8 @@ impl Follower {
         self.is_told = true;
     }
 
-    /// The process with all its modules, if more is known than at its beginning, or stacks name the modules, or
-    /// modules have checksums: the last
-    /// word on it so far.
+    /// The process with all its modules, if more is known than at its beginning, or stacks name the
+    /// modules, or modules have checksums: the last word on it so far.
     pub fn process(&self, board: &Board) -> Option<Process> {
         let (_, modules): (_, Vec<Module>) = board.know_modules((self.stream, self.pid), &[]);
         let has_more = modules.iter().any(|module| module.checksum.is_some());

@@ -1,4 +1,5 @@
-//! Starting the program: the recorder, the folder for the rings, the environment; and signals for it.
+//! Starting the program: the recorder, the folder for the rings, the environment; and signals for
+//! it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
@@ -32,7 +33,8 @@ pub fn find_recorder(layout: &Layout) -> Result<PathBuf> {
     Ok(preload::quotable(layout.find(RECORDER_NAME)?)?)
 }
 
-/// A folder of this recording's own for the rings: in memory if there is room, else beside the output.
+/// A folder of this recording's own for the rings: in memory if there is room, else beside the
+/// output.
 pub fn rings_folder(beside: &Path) -> Result<TempDir> {
     let shared = Path::new(SHARED_MEMORY);
     sweep(shared, PREFIX);
@@ -112,7 +114,8 @@ impl Start<'_> {
     }
 }
 
-/// Passes a signal on that came to this process. One that the terminal sent has reached the program already.
+/// Passes a signal on that came to this process. One that the terminal sent has reached the program
+/// already.
 pub fn pass_on(child: &Child, signal: Signal) {
     let is_of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGHUP);
     if is_of_terminal && is_in_foreground() {

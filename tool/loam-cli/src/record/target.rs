@@ -1,5 +1,5 @@
-//! The file that is written. It is never replaced unasked, and it is there before the program starts: what can not be
-//! written is an error then, and not after an hour.
+//! The file that is written. It is never replaced unasked, and it is there before the program
+//! starts: what can not be written is an error then, and not after an hour.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

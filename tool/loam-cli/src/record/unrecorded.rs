@@ -1,8 +1,8 @@
-//! Programs that start below a recorded command and are not recorded: static ones, and those that get an environment without
-//! the recording's variables.
+//! Programs that start below a recorded command and are not recorded: static ones, and those that
+//! get an environment without the recording's variables.
 //!
-//! The kernel tells each start, and each recorded program makes a file when it starts. A start without a file before the
-//! process's next start is one that nobody recorded.
+//! The kernel tells each start, and each recorded program makes a file when it starts. A start
+//! without a file before the process's next start is one that nobody recorded.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,8 +10,8 @@ use loam_format::words;
 use loam_process::perf::{Started, Starts};
 use loam_process::process::{Pid, Stat};
 
-/// A start whose process lives and has made no file for so long will make none, in nanoseconds. Chosen: a loader that waits
-/// for a slow disk.
+/// A start whose process lives and has made no file for so long will make none, in nanoseconds.
+/// Chosen: a loader that waits for a slow disk.
 const LATE: u64 = 2_000_000_000;
 /// Starts that are listed one by one; more are only counted.
 const LISTED: usize = 1_000;
@@ -49,8 +49,9 @@ impl Unrecorded {
     pub fn look(&mut self) {
         let mut started = Vec::new();
         let own = std::process::id() as Pid;
-        // Each processor has a ring. While one is read, a process may be forked into one that was read before, and start a
-        // program in one that was not. All of them descend from this process.
+        // Each processor has a ring. While one is read, a process may be forked into one that was
+        // read before, and start a program in one that was not. All of them descend from this
+        // process.
         for _ in 0..ROUNDS {
             self.starts.drain(&mut started);
             if started.iter().all(|one| self.starts.descends(one.pid, own)) {
@@ -66,8 +67,9 @@ impl Unrecorded {
         }
     }
 
-    /// A process that became that program made its file at that `CLOCK_MONOTONIC`. Its earlier starts made none. Of a
-    /// process in another PID namespace the number is not known: then it is the one that became that program last.
+    /// A process that became that program made its file at that `CLOCK_MONOTONIC`. Its earlier
+    /// starts made none. Of a process in another PID namespace the number is not known: then it is
+    /// the one that became that program last.
     pub fn is_recorded(&mut self, pid: Option<Pid>, name: &str, moment: u64) {
         // The start comes before its file.
         self.look();
@@ -98,8 +100,8 @@ impl Unrecorded {
         }
     }
 
-    /// Ends the search: the starts that were not recorded, with the process that forked each, and how many there are beside
-    /// these. `now`: `CLOCK_MONOTONIC`.
+    /// Ends the search: the starts that were not recorded, with the process that forked each, and
+    /// how many there are beside these. `now`: `CLOCK_MONOTONIC`.
     pub fn finish(mut self, now: u64) -> (Vec<(Started, Option<Pid>)>, u64) {
         self.look();
         let mut rest: Vec<Started> = std::mem::take(&mut self.open)

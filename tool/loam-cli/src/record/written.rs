@@ -1,5 +1,5 @@
-//! The trace of a process that runs already, of which only a sample is seen: memory that came and went, and the stacks
-//! under which it came (`growth`, `probes`).
+//! The trace of a process that runs already, of which only a sample is seen: memory that came and
+//! went, and the stacks under which it came (`growth`, `probes`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -173,8 +173,8 @@ impl Written {
         Ok(())
     }
 
-    /// Names functions in files that nobody will find under their paths: those of a container, and those that were
-    /// deleted or replaced.
+    /// Names functions in files that nobody will find under their paths: those of a container, and
+    /// those that were deleted or replaced.
     fn name(&mut self, sites: &Sites) {
         let mut symbols = Symbols::of_process(self.pid);
         let frames = sites.all().iter().flat_map(|site| &site.frames);

@@ -12,34 +12,39 @@ use super::Which;
 
 /// Repeat a recorded program's requests on other allocators, and measure memory and time.
 ///
-/// The replay has as many threads as the program had. They make the same calls in the same order and touch the same
-/// pages. A thread that frees a block waits until the block is allocated.
+/// The replay has as many threads as the program had. They make the same calls in the same order
+/// and touch the same pages. A thread that frees a block waits until the block is allocated.
 ///
-/// Each trial is a new process with one allocator. The order of allocators changes from round to round. The table,
-/// the results file and the report are those of `loam lab`.
+/// Each trial is a new process with one allocator. The order of allocators changes from round to
+/// round. The table, the results file and the report are those of `loam lab`.
 ///
-/// The recorded allocator is always measured too. The table says how far the memory of its replay is from the recorded
-/// memory. Above 5 % the trace does not reproduce the program, and its figures should not be used.
+/// The recorded allocator is always measured too. The table says how far the memory of its replay
+/// is from the recorded memory. Above 5 % the trace does not reproduce the program, and its figures
+/// should not be used.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReplayArgs {
     /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// Replay this process, by its number in `loam trace info` (default: the process that requested most bytes)
+    /// Replay this process, by its number in `loam trace info` (default: the process that requested
+    /// most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
     /// Measure these allocators: NAME, PATH or LABEL=NAME, each with settings as :VARIABLE=VALUE
     ///
-    /// The list is written as for `loam lab`. Without it, every allocator that `loam allocators` finds is measured.
+    /// The list is written as for `loam lab`. Without it, every allocator that `loam allocators`
+    /// finds is measured.
     #[arg(long, value_name = "LIST")]
     allocators: Vec<String>,
 
-    /// `auto` keeps the program's pauses; `max` leaves them out; a number N keeps them and makes them N times shorter
+    /// `auto` keeps the program's pauses; `max` leaves them out; a number N keeps them and makes
+    /// them N times shorter
     ///
-    /// Some allocators give memory back as time passes. That shows only with pauses. `auto` makes the pauses of a recording
-    /// longer than ten seconds shorter, so that a trial takes about ten seconds. The table says by how much.
+    /// Some allocators give memory back as time passes. That shows only with pauses. `auto` makes
+    /// the pauses of a recording longer than ten seconds shorter, so that a trial takes about ten
+    /// seconds. The table says by how much.
     #[arg(long, value_name = "auto|max|N", default_value = "auto", value_parser = parse_speed)]
     speed: Speed,
 
@@ -84,8 +89,9 @@ pub enum Speed {
     Percent(u64),
 }
 
-/// Chosen: the nanoseconds that a trial with `auto` may take. A shorter time distorts what allocators give back by the
-/// clock in more recordings; a longer one makes a run on ten allocators a matter of many minutes.
+/// Chosen: the nanoseconds that a trial with `auto` may take. A shorter time distorts what
+/// allocators give back by the clock in more recordings; a longer one makes a run on ten allocators
+/// a matter of many minutes.
 const TRIAL_NS: u64 = 10_000_000_000;
 
 impl Speed {

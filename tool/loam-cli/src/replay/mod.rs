@@ -128,7 +128,8 @@ pub fn interrupted(error: &anyhow::Error) -> Option<Exit> {
     }
 }
 
-/// Notes the error of the replay; false if it is known and too large, or if the trace can not have one.
+/// Notes the error of the replay; false if it is known and too large, or if the trace can not have
+/// one.
 pub fn judge(results: &mut Results) -> bool {
     replay::note_errors(results);
     let mut traces = results

@@ -19,11 +19,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 
-    /// Another allocator instead: a NAME of `loam allocators`, or PATH, each with :VARIABLE=VALUE settings
+    /// Another allocator instead: a NAME of `loam allocators`, or PATH, each with :VARIABLE=VALUE
+    /// settings
     ///
-    /// What it tells of itself is published as counters for `stats`, `top`, `export` and `doctor`; what it does not
-    /// tell is not there. A thread asks it four times a second. jemalloc and tcmalloc tell most, mimalloc what it has
-    /// committed, others nothing.
+    /// What it tells of itself is published as counters for `stats`, `top`, `export` and `doctor`;
+    /// what it does not tell is not there. A thread asks it four times a second. jemalloc and
+    /// tcmalloc tell most, mimalloc what it has committed, others nothing.
     #[arg(long, value_name = "NAME", conflicts_with = "library")]
     allocator: Option<String>,
 

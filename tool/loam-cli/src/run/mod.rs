@@ -1,13 +1,15 @@
-//! `loam run`: starts a program with the heap preloaded, and reports beforehand if that can not work.
+//! `loam run`: starts a program with the heap preloaded, and reports beforehand if that can not
+//! work.
 //!
 //! ```text
 //! find libloam.so (or another allocator: `peer`) -> resolve COMMAND in PATH -> inspect its file (for a script, its interpreter's)
 //!                 -> refuse, or warn -> LD_PRELOAD=libloam.so[:what was there] exec COMMAND
 //! ```
 //!
-//! The loader ignores a preload that it can not use, and starts the program all the same, at best with a line on
-//! standard error. The user would then believe that the program runs on the heap. That is why the file is read first.
-//! `exec` replaces this process, so nothing in between could alter signals, standard input or the exit code.
+//! The loader ignores a preload that it can not use, and starts the program all the same, at best
+//! with a line on standard error. The user would then believe that the program runs on the heap.
+//! That is why the file is read first. `exec` replaces this process, so nothing in between could
+//! alter signals, standard input or the exit code.
 
 pub mod args;
 mod obstacles;
@@ -62,9 +64,9 @@ fn image_of(library: &Path) -> Result<elf::Image> {
     elf::Image::read(library).with_context(|| format!("{} can not be preloaded", library.display()))
 }
 
-/// Whether a library can be preloaded into a program. If it can not, this is an error unless `force` is set: `deed`
-/// names what the program can not do then, and `verb` the user's command. If the preload may work only in part, there
-/// is a warning.
+/// Whether a library can be preloaded into a program. If it can not, this is an error unless
+/// `force` is set: `deed` names what the program can not do then, and `verb` the user's command. If
+/// the preload may work only in part, there is a warning.
 pub fn require_preloadable(
     program: &Path,
     arguments: &[OsString],
@@ -167,7 +169,8 @@ fn exec(
     environment: &[(OsString, OsString)],
 ) -> anyhow::Error {
     let error = Command::new(program)
-        // The program gets the name that the caller wrote, because multi-call binaries choose their function by it.
+        // The program gets the name that the caller wrote, because multi-call binaries choose their
+        // function by it.
         .arg0(&options.program)
         .args(&options.arguments)
         .envs(environment.iter().map(|(name, value)| (name, value)))

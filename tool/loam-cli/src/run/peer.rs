@@ -1,5 +1,5 @@
-//! `loam run --allocator`: preloads another allocator, and beside it the library that publishes that allocator's
-//! figures.
+//! `loam run --allocator`: preloads another allocator, and beside it the library that publishes
+//! that allocator's figures.
 
 use std::ffi::OsString;
 use std::path::Path;

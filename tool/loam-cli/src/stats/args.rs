@@ -8,9 +8,9 @@ use loam_process::choose::Target;
 ///
 /// The first line is the verdict: what most of the resident memory is. Below it every resident byte
 /// has a name, and the lines add up. For programs on Loam the heap's own counters say what is live,
-/// cached, free between live blocks or kept; the program needs no preparation and is neither stopped
-/// nor slowed. For any other program the account is the system's, and the last lines say what Loam
-/// would add.
+/// cached, free between live blocks or kept; the program needs no preparation and is neither
+/// stopped nor slowed. For any other program the account is the system's, and the last lines say
+/// what Loam would add.
 ///
 /// Exit code 2 if there is no such process, or it may not be read, or it ended meanwhile.
 #[derive(Debug, Args)]
@@ -24,7 +24,8 @@ pub struct StatsArgs {
     #[arg(long)]
     all: bool,
 
-    /// Show this heap with all its size classes: its number or name (`default` is the one of malloc)
+    /// Show this heap with all its size classes: its number or name (`default` is the one of
+    /// malloc)
     #[arg(long, value_name = "HEAP")]
     heap: Option<String>,
 

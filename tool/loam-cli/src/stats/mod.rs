@@ -1,7 +1,7 @@
 //! `loam stats`: shows once where the memory of a running program is.
 //!
-//! `observe` looks and `verdict` judges. `text` writes a page about one process, `table` a line for each of several,
-//! `json` all figures.
+//! `observe` looks and `verdict` judges. `text` writes a page about one process, `table` a line for
+//! each of several, `json` all figures.
 
 pub mod args;
 mod json;

@@ -9,8 +9,8 @@ use loam_format::words;
 
 use crate::stats::text;
 
-/// Columns for a process's name: as many as the longest name that the kernel keeps. The table then has at most 80
-/// columns.
+/// Columns for a process's name: as many as the longest name that the kernel keeps. The table then
+/// has at most 80 columns.
 const NAME_SHOWN: usize = 15;
 
 /// The figures of a process in its line.
@@ -23,8 +23,8 @@ pub struct Row {
     proportional: u64,
     peak: u64,
     threads: u64,
-    /// Live bytes that are resident, and the bytes that the heap holds beyond them. Loam reports them, and so do some
-    /// peers.
+    /// Live bytes that are resident, and the bytes that the heap holds beyond them. Loam reports
+    /// them, and so do some peers.
     on_loam: Option<(u64, u64)>,
 }
 

@@ -21,9 +21,9 @@ pub struct TopArgs {
 
     /// Seconds between two looks, from 0.1
     ///
-    /// Watching takes little of one core at any interval: in a large heap the records of free pages are
-    /// looked at as rarely as keeps that under 0.1 %, but every 10 seconds, and where that shows, it
-    /// says how old they are. Who runs, and under which name, is looked up once a second.
+    /// Watching takes little of one core at any interval: in a large heap the records of free pages
+    /// are looked at as rarely as keeps that under 0.1 %, but every 10 seconds, and where that
+    /// shows, it says how old they are. Who runs, and under which name, is looked up once a second.
     #[arg(short = 'd', long, value_name = "S", default_value = "1", value_parser = seconds)]
     interval: Duration,
 

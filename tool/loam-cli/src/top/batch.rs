@@ -1,4 +1,5 @@
-//! `loam top --batch`: prints one look after the other, as tables for people or records for programs.
+//! `loam top --batch`: prints one look after the other, as tables for people or records for
+//! programs.
 
 use std::fmt::Write;
 use std::time::SystemTime;

@@ -1,5 +1,5 @@
-//! Looks at processes for the state, on a thread of its own: the thread that draws and answers keys never waits for a
-//! process.
+//! Looks at processes for the state, on a thread of its own: the thread that draws and answers keys
+//! never waits for a process.
 
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -38,7 +38,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Starts the thread. It ends with the collector. If a process holds it up, it ends only with `loam`.
+    /// Starts the thread. It ends with the collector. If a process holds it up, it ends only with
+    /// `loam`.
     pub fn start(sampler: Sampler, interval: Duration) -> Result<Collector> {
         let (requests, asked) = channel();
         let (answer, answers) = channel();
@@ -54,8 +55,8 @@ impl Collector {
         })
     }
 
-    /// Asks for a look at all processes, and for a close look at the process with the open page, unless the look
-    /// before is not over. Waits for the result at most for `patience`.
+    /// Asks for a look at all processes, and for a close look at the process with the open page,
+    /// unless the look before is not over. Waits for the result at most for `patience`.
     pub fn look(&mut self, state: &mut State, patience: Duration) -> Result<()> {
         self.ask(state, true);
         self.receive(state, patience)

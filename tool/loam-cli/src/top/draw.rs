@@ -1,5 +1,5 @@
-//! The screen, drawn from the state. No colour has a meaning that the text lacks. The styles are bold, dim and
-//! reversed, and one colour for what is wrong; with `NO_COLOR` there is no colour.
+//! The screen, drawn from the state. No colour has a meaning that the text lacks. The styles are
+//! bold, dim and reversed, and one colour for what is wrong; with `NO_COLOR` there is no colour.
 
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

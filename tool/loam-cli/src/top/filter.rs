@@ -10,8 +10,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// An empty text lets every name pass. A text that is not a regular expression, as happens while the user types
-    /// one, is searched as plain text.
+    /// An empty text lets every name pass. A text that is not a regular expression, as happens
+    /// while the user types one, is searched as plain text.
     pub fn new(text: &str) -> Filter {
         let build = |text: &str| RegexBuilder::new(text).case_insensitive(true).build().ok();
         Filter {

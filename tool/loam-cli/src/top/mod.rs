@@ -1,7 +1,7 @@
 //! `loam top`: shows the heaps of running programs, live.
 //!
-//! `watch` looks, on the thread of `collector`. `state` keeps the data and answers keys, `rows` makes tables, `draw`
-//! and `batch` write them, and only `screen` touches the terminal.
+//! `watch` looks, on the thread of `collector`. `state` keeps the data and answers keys, `rows`
+//! makes tables, `draw` and `batch` write them, and only `screen` touches the terminal.
 
 pub mod args;
 mod batch;

@@ -261,7 +261,8 @@ fn classes(snapshot: &Snapshot, only: Option<u64>) -> Sheets {
     }
 }
 
-/// Whether a lock was never taken. A heap has a lock for each size class, and most programs never take most of them.
+/// Whether a lock was never taken. A heap has a lock for each size class, and most programs never
+/// take most of them.
 pub fn is_unused(lock: &LockFigures) -> bool {
     lock.taken + lock.waited + lock.refused == 0
 }

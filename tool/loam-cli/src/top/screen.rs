@@ -1,4 +1,5 @@
-//! The terminal: takes it over and gives it back, reads keys and sizes, and notices what ends or pauses the view.
+//! The terminal: takes it over and gives it back, reads keys and sizes, and notices what ends or
+//! pauses the view.
 
 use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
@@ -52,14 +53,15 @@ pub fn manner() -> Manner {
     }
 }
 
-/// Watches for the view's ends: signals, and the end of the terminal, which may come without a signal (`nohup`,
-/// `disown`).
+/// Watches for the view's ends: signals, and the end of the terminal, which may come without a
+/// signal (`nohup`, `disown`).
 pub fn watch() -> io::Result<Ending> {
     Watch::of_terminal(&[Stream::In, Stream::Out], GRACE, give_back).begin()
 }
 
-/// Runs until the user, a signal or the terminal's end ends it. The terminal is given back in every case: by the guard
-/// when this function returns, by ratatui's hook after a panic, and by the watch if this function hangs.
+/// Runs until the user, a signal or the terminal's end ends it. The terminal is given back in every
+/// case: by the guard when this function returns, by ratatui's hook after a panic, and by the watch
+/// if this function hangs.
 pub fn run(
     state: &mut State,
     collector: &mut Collector,
@@ -67,8 +69,8 @@ pub fn run(
     ending: &Ending,
 ) -> Result<Exit> {
     let terminal = ratatui::try_init().context("the terminal can not be taken over")?;
-    // The terminal is never dropped. On a closed terminal its destructor would print an error, and would panic because
-    // that fails too.
+    // The terminal is never dropped. On a closed terminal its destructor would print an error, and
+    // would panic because that fails too.
     let mut terminal = ManuallyDrop::new(terminal);
     let _guard = Restored;
     let done = show(&mut terminal, state, collector, looks, ending);

@@ -1,5 +1,5 @@
-//! The state of the view: data of the last looks, the user's place, and the effects of keys. It touches no terminal
-//! and no process.
+//! The state of the view: data of the last looks, the user's place, and the effects of keys. It
+//! touches no terminal and no process.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -206,7 +206,8 @@ impl State {
         self.history = history;
     }
 
-    /// Performs the action of a key. `rows` are those on the screen; `page` is how many rows a page has.
+    /// Performs the action of a key. `rows` are those on the screen; `page` is how many rows a page
+    /// has.
     pub fn press(&mut self, key: Key, rows: &[Meaning], page: usize) {
         if key == Key::Quit {
             self.done = true;

@@ -102,7 +102,8 @@ fn sample(pid: i32, name: &str, resident: u64, counters: Option<Snapshot>, at: I
     }
 }
 
-/// The state after two looks, two seconds apart, at a server on Loam and a program on another allocator.
+/// The state after two looks, two seconds apart, at a server on Loam and a program on another
+/// allocator.
 fn state() -> State {
     let mut state = State::new(SortKey::Resident, true);
     let began = Instant::now();

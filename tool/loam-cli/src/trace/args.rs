@@ -36,8 +36,9 @@ enum TraceVerb {
 
 /// Show by how much each call path grew between two traces.
 ///
-/// The paths are compared by the names of their functions, so that the traces may be of two builds, two machines or two
-/// hours. Both traces must have stacks. What is less than chance makes is left out, and the JSON has it.
+/// The paths are compared by the names of their functions, so that the traces may be of two builds,
+/// two machines or two hours. Both traces must have stacks. What is less than chance makes is left
+/// out, and the JSON has it.
 #[derive(Debug, Args)]
 struct DiffArgs {
     /// The first trace
@@ -61,7 +62,8 @@ struct InfoArgs {
     /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// Show this process, by its number in the list (default: the process that requested most bytes)
+    /// Show this process, by its number in the list (default: the process that requested most
+    /// bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
@@ -87,8 +89,9 @@ struct HeadArgs {
 
 /// Read a whole trace and say what is wrong with it.
 ///
-/// The check finds damaged parts of the file, events that were not recorded, frees of blocks whose allocation is not in
-/// the trace, blocks that overlap a live block, and a recording that was cut off.
+/// The check finds damaged parts of the file, events that were not recorded, frees of blocks whose
+/// allocation is not in the trace, blocks that overlap a live block, and a recording that was cut
+/// off.
 ///
 /// Exit code 0 if nothing is wrong, 1 if something is, 2 if the file can not be read as a trace.
 #[derive(Debug, Args)]
@@ -103,8 +106,8 @@ struct CheckArgs {
 
 /// Write a trace as a table, as stacks or as a profile, for other programs.
 ///
-/// Times are nanoseconds since the recording began. Addresses are decimal numbers. The table of blocks has a row for each
-/// block of one process. A resize ends a row and begins another one.
+/// Times are nanoseconds since the recording began. Addresses are decimal numbers. The table of
+/// blocks has a row for each block of one process. A resize ends a row and begins another one.
 #[derive(Debug, Args)]
 struct ExportArgs {
     /// A trace, which `loam record` or `loam trace import` wrote
@@ -118,7 +121,8 @@ struct ExportArgs {
     #[arg(long, value_enum, default_value_t = Format::Csv)]
     format: Format,
 
-    /// Write only this process, by its number in `loam trace info` (default: all; of blocks and stacks, the process that requested most bytes)
+    /// Write only this process, by its number in `loam trace info` (default: all; of blocks and
+    /// stacks, the process that requested most bytes)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
@@ -153,13 +157,14 @@ struct ExportArgs {
 
 /// Make a trace from a recording of another tool.
 ///
-/// These recordings can be imported: data files of heaptrack 1.0 to 1.5, raw or interpreted; the log of Firefox's logalloc,
-/// munged or not; Android's record_allocs, as memory_replay reads it; the binary trace of glibc-malloc-trace-utils. The
-/// file may be packed by gzip, zstd or zip. The import says what the recording does not have. The stacks of heaptrack
-/// become stacks of the trace.
+/// These recordings can be imported: data files of heaptrack 1.0 to 1.5, raw or interpreted; the
+/// log of Firefox's logalloc, munged or not; Android's record_allocs, as memory_replay reads it;
+/// the binary trace of glibc-malloc-trace-utils. The file may be packed by gzip, zstd or zip. The
+/// import says what the recording does not have. The stacks of heaptrack become stacks of the
+/// trace.
 ///
-/// None of these recordings has the pages that a program touched. A replay of an imported trace can therefore not be
-/// checked against the program, and ends with exit code 1.
+/// None of these recordings has the pages that a program touched. A replay of an imported trace can
+/// therefore not be checked against the program, and ends with exit code 1.
 #[derive(Debug, Args)]
 struct ImportArgs {
     /// The file that the other tool wrote
@@ -173,7 +178,8 @@ struct ImportArgs {
     #[arg(long)]
     overwrite: bool,
 
-    /// Import one stack for each BYTES requested bytes, on average (64K, 1M; default: the stacks of all blocks)
+    /// Import one stack for each BYTES requested bytes, on average (64K, 1M; default: the stacks of
+    /// all blocks)
     #[arg(long, value_name = "BYTES", value_parser = crate::record::args::size, default_value = "1", hide_default_value = true)]
     stacks: u64,
 
@@ -227,9 +233,11 @@ pub enum Format {
     Parquet,
     /// A line for each stack with its bytes, for flame graphs; the trace must have stacks
     Collapsed,
-    /// Stacks for pprof, gzipped: alloc_objects and alloc_space in all, inuse_objects and inuse_space at the peak; the trace must have stacks
+    /// Stacks for pprof, gzipped: alloc_objects and alloc_space in all, inuse_objects and
+    /// inuse_space at the peak; the trace must have stacks
     Pprof,
-    /// A profile for the Firefox Profiler: live and resident bytes as tracks, marks, and sampled allocations if the trace has stacks
+    /// A profile for the Firefox Profiler: live and resident bytes as tracks, marks, and sampled
+    /// allocations if the trace has stacks
     Firefox,
 }
 

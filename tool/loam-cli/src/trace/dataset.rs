@@ -4,8 +4,9 @@
 //! DATASET/TABLE/host=HOST/program=PROGRAM/day=YYYY-MM-DD/TRACE.parquet
 //! ```
 //!
-//! `TRACE` is the beginning of the trace's digest, and a column of every table. If the same trace is exported again,
-//! its files are replaced. A file appears only when it is complete, so any number of exports may run at once.
+//! `TRACE` is the beginning of the trace's digest, and a column of every table. If the same trace
+//! is exported again, its files are replaced. A file appears only when it is complete, so any
+//! number of exports may run at once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,8 +30,8 @@ use crate::output;
 
 /// Characters of the trace's digest.
 const DIGITS: usize = 16;
-/// A process with less than one in this many of the trace's events is left out, because each process costs a walk over
-/// the trace.
+/// A process with less than one in this many of the trace's events is left out, because each
+/// process costs a walk over the trace.
 const SHARE: u64 = 100;
 
 /// Adds the trace to the dataset.
@@ -244,7 +245,8 @@ fn is_day(text: &str) -> bool {
         })
 }
 
-/// A value as the name of a folder. Characters with a meaning for readers of such names become `%XX`.
+/// A value as the name of a folder. Characters with a meaning for readers of such names become
+/// `%XX`.
 fn escaped(value: &str) -> String {
     if value.is_empty() {
         return "__HIVE_DEFAULT_PARTITION__".to_owned();

@@ -1,4 +1,5 @@
-//! `loam trace export`: writes a table, stacks, a profile or a dataset, to a file, a folder or standard output.
+//! `loam trace export`: writes a table, stacks, a profile or a dataset, to a file, a folder or
+//! standard output.
 
 use std::io::{self, BufWriter, Write};
 
@@ -42,7 +43,8 @@ fn write(options: &ExportOptions, out: impl Write + Send) -> Result<()> {
         Format::Collapsed | Format::Pprof => profile::write(options, out),
         Format::Firefox => firefox::write(options, out),
         Format::Csv | Format::Jsonl | Format::Parquet => {
-            // The error itself must show that the reader has gone, so it is taken out of the error around it.
+            // The error itself must show that the reader has gone, so it is taken out of the error
+            // around it.
             rows(options, out).map_err(|error| match error.downcast::<replay::ReplayError>() {
                 Ok(replay::ReplayError::Io { source, .. }) => source.into(),
                 Ok(other) => other.into(),

@@ -1,6 +1,6 @@
-//! Makes a profile for the Firefox Profiler. It has a process with one thread, tracks of live and resident bytes, and
-//! the program's marks. If the trace has stacks, it also has the sampled allocations and their frees. Weights are the
-//! bytes that a sampled block stands for.
+//! Makes a profile for the Firefox Profiler. It has a process with one thread, tracks of live and
+//! resident bytes, and the program's marks. If the trace has stacks, it also has the sampled
+//! allocations and their frees. Weights are the bytes that a sampled block stands for.
 
 use std::io::{BufWriter, Write};
 use std::time::SystemTime;

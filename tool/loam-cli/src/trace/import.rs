@@ -1,4 +1,5 @@
-//! `loam trace import`: unpacks a recording, recognises its format by the first bytes, and writes it as a trace.
+//! `loam trace import`: unpacks a recording, recognises its format by the first bytes, and writes
+//! it as a trace.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read};
@@ -87,8 +88,9 @@ fn unpacked(
     }
 }
 
-/// A packed recording that unpacks to more than so many times its length is refused. Chosen: recordings have 5 to 30. What
-/// an import keeps in memory is some fifty times as long as a text that is made for it.
+/// A packed recording that unpacks to more than so many times its length is refused. Chosen:
+/// recordings have 5 to 30. What an import keeps in memory is some fifty times as long as a text
+/// that is made for it.
 const MOST_TIMES: u64 = 100;
 /// Short ones may have more.
 const ALWAYS: u64 = 1 << 20;

@@ -1,6 +1,6 @@
-//! `loam trace`: shows what is in a trace (`info`), its first events (`head`) and what is wrong with it (`check`),
-//! writes tables for other programs (`export`), makes traces of other tools' recordings (`import`), and compares two
-//! (`diff`).
+//! `loam trace`: shows what is in a trace (`info`), its first events (`head`) and what is wrong
+//! with it (`check`), writes tables for other programs (`export`), makes traces of other tools'
+//! recordings (`import`), and compares two (`diff`).
 
 pub mod args;
 mod dataset;

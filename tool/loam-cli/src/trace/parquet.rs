@@ -1,7 +1,9 @@
-//! Rows as a Parquet file: zstd, dictionaries, row groups of `GROUP` rows, the trace's header as metadata.
+//! Rows as a Parquet file: zstd, dictionaries, row groups of `GROUP` rows, the trace's header as
+//! metadata.
 //!
-//! Numbers are signed and have 64 bits, since not every reader knows other types; larger numbers become the largest
-//! one. Each column may be null. A row is a struct of plain fields; `serde_json` takes it apart.
+//! Numbers are signed and have 64 bits, since not every reader knows other types; larger numbers
+//! become the largest one. Each column may be null. A row is a struct of plain fields; `serde_json`
+//! takes it apart.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A trace's stacks for programs that draw profiles: as collapsed lines, or as pprof's profile.proto.
+//! A trace's stacks for programs that draw profiles: as collapsed lines, or as pprof's
+//! profile.proto.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -62,7 +63,8 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
     Ok(())
 }
 
-/// A stack as one line, the outermost function first. Semicolons separate frames. The line may go to a terminal.
+/// A stack as one line, the outermost function first. Semicolons separate frames. The line may go
+/// to a terminal.
 pub fn joined(stacks: &Stacks, site: &Site, symbols: &mut Symbols) -> String {
     let names = stacks.names(site, symbols).into_iter();
     let names: Vec<String> = names.map(|name| name.replace([';', '\n'], ":")).collect();

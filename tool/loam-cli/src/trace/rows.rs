@@ -1,5 +1,5 @@
-//! Rows of a table for other programs, as CSV, JSON lines or Parquet. A row is a flat struct; its fields are the
-//! columns in all three formats.
+//! Rows of a table for other programs, as CSV, JSON lines or Parquet. A row is a flat struct; its
+//! fields are the columns in all three formats.
 
 use std::io::{self, Write};
 
@@ -37,8 +37,9 @@ pub trait Sink {
     fn row(&mut self, row: &impl Row) -> io::Result<()>;
 }
 
-/// Writes text with its invisible characters escaped: names of programs, threads and marks come from the trace, and a
-/// table is often printed on a terminal. In JSON the escaped form means the same.
+/// Writes text with its invisible characters escaped: names of programs, threads and marks come
+/// from the trace, and a table is often printed on a terminal. In JSON the escaped form means the
+/// same.
 pub struct Visible<W: Write> {
     out: W,
     /// The begin of a character whose end has not been written yet.
@@ -83,7 +84,8 @@ pub enum Rows<W: Write + Send> {
 }
 
 impl<W: Write + Send> Rows<W> {
-    /// A writer for rows of `R` in a format that has rows. `header` is the trace's, for formats that store it.
+    /// A writer for rows of `R` in a format that has rows. `header` is the trace's, for formats
+    /// that store it.
     pub fn new<R: Row>(format: Format, header: &str, out: W) -> io::Result<Rows<W>> {
         Ok(match format {
             Format::Csv => Rows::Csv(Box::new(csv::Writer::from_writer(Visible::new(out)))),

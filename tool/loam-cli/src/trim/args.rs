@@ -12,17 +12,18 @@ use crate::export::listen::Listen;
 
 /// Give the free pages of running programs' heaps back to the system, now, from outside.
 ///
-/// THIS CHANGES THE PROGRAM: it stops one of its threads for moments, and lets that thread make the system call
-/// `madvise` for whole pages that lie inside of free chunks. No code of malloc runs, no block moves, and the program
-/// needs no preparation and no restart. With `--dry-run` nothing is stopped and nothing is written: it says how many bytes
-/// a trim would give back.
+/// THIS CHANGES THE PROGRAM: it stops one of its threads for moments, and lets that thread make the
+/// system call `madvise` for whole pages that lie inside of free chunks. No code of malloc runs, no
+/// block moves, and the program needs no preparation and no restart. With `--dry-run` nothing is
+/// stopped and nothing is written: it says how many bytes a trim would give back.
 ///
-/// It works on programs on glibc's malloc, 2.28 to 2.41, on x86-64. Pages that other processes have as well, locked
-/// pages, and pages with a live block on them stay. A program on Loam is asked in its memory, and a thread of its own heap
-/// trims.
+/// It works on programs on glibc's malloc, 2.28 to 2.41, on x86-64. Pages that other processes have
+/// as well, locked pages, and pages with a live block on them stay. A program on Loam is asked in
+/// its memory, and a thread of its own heap trims.
 ///
-/// With `--every` it keeps processes thin until a signal ends it. It never trims a process that is traced, and leaves
-/// processes alone for longer and longer whose pages come back within a minute, unless `--when-limit` says that a limit is near.
+/// With `--every` it keeps processes thin until a signal ends it. It never trims a process that is
+/// traced, and leaves processes alone for longer and longer whose pages come back within a minute,
+/// unless `--when-limit` says that a limit is near.
 ///
 /// Exit code 0 if all processes were trimmed, 2 if one of them could not be.
 #[derive(Debug, Args)]
@@ -36,7 +37,8 @@ pub struct TrimArgs {
     #[arg(long, conflicts_with = "targets")]
     all: bool,
 
-    /// Only processes from which at least so much could go back [default: 16M with --all or --every]
+    /// Only processes from which at least so much could go back [default: 16M with --all or
+    /// --every]
     #[arg(long, value_name = "SIZE", value_parser = crate::record::args::size)]
     above: Option<u64>,
 
@@ -46,7 +48,8 @@ pub struct TrimArgs {
 
     /// Only processes whose control group uses at least this part of its memory limit
     ///
-    /// Files' pages, which the kernel takes back by itself, do not count. Processes without a limit are left alone.
+    /// Files' pages, which the kernel takes back by itself, do not count. Processes without a limit
+    /// are left alone.
     #[arg(long, value_name = "PART", value_parser = part)]
     when_limit: Option<f64>,
 
@@ -74,8 +77,8 @@ pub struct TrimArgs {
 
     /// Believe that the program's seccomp filters allow madvise, futex and getpid
     ///
-    /// Loam runs the filters itself to be sure, if it may read them (that needs CAP_SYS_ADMIN). A filter that does not
-    /// allow these calls may end the program.
+    /// Loam runs the filters itself to be sure, if it may read them (that needs CAP_SYS_ADMIN). A
+    /// filter that does not allow these calls may end the program.
     #[arg(long)]
     trust_filters: bool,
 

@@ -29,8 +29,8 @@ use crate::export;
 use crate::export::looks::{Page, Pages};
 use crate::output;
 
-/// Runs until a signal ends it, or until none of the processes is left that were named by numbers. A trim that has begun is
-/// brought to its end.
+/// Runs until a signal ends it, or until none of the processes is left that were named by numbers.
+/// A trim that has begun is brought to its end.
 pub fn run(options: &TrimOptions, every: Duration) -> Result<Exit> {
     let tally = Tally::default();
     let Some(listen) = &options.listen else {
@@ -103,7 +103,8 @@ fn rounds(
     }
 }
 
-/// The processes of a round. One that has ended, or a name that nothing has now, is no error: it may come.
+/// The processes of a round. One that has ended, or a name that nothing has now, is no error: it
+/// may come.
 fn processes(options: &TrimOptions) -> Result<Vec<Identity>> {
     if options.targets.is_empty() {
         return Ok(choose::all()?);

@@ -1,5 +1,6 @@
-//! A process on Loam: its heap is asked in its own memory, as for a recording (`formats/counters.md`), and a thread of the
-//! heap trims. Nothing is stopped, and a tool that dies leaves at most a request behind.
+//! A process on Loam: its heap is asked in its own memory, as for a recording
+//! (`formats/counters.md`), and a thread of the heap trims. Nothing is stopped, and a tool that
+//! dies leaves at most a request behind.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,8 +23,8 @@ const IDLE: u32 = 0;
 const ASKED: u32 = 1;
 const REFUSED: u32 = 3;
 
-/// How long a process is waited for that does not call its heap, and one that trims. Chosen: a program that works calls its heap
-/// many times a second, and 100 GiB take some ten seconds.
+/// How long a process is waited for that does not call its heap, and one that trims. Chosen: a
+/// program that works calls its heap many times a second, and 100 GiB take some ten seconds.
 const SILENCE: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(60);
 

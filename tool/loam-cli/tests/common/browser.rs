@@ -17,8 +17,8 @@ const WATCH: &str = "<script>
     console[level] = (...words) => seen.push(level + ': ' + words.join(' '));
 </script>";
 
-/// Holds the page in a frame of any width (a window of headless Chromium is at least 500 wide) and stores the page's
-/// report.
+/// Holds the page in a frame of any width (a window of headless Chromium is at least 500 wide) and
+/// stores the page's report.
 fn frame(width: u32) -> String {
     format!(
         "<!doctype html><body><iframe src=\"watched.html\" width=\"{width}\" height=\"900\">\

@@ -1,5 +1,5 @@
-//! Programs of other projects that read the tool's files. `make setup` installs them. Without its program a test
-//! reports that it was skipped.
+//! Programs of other projects that read the tool's files. `make setup` installs them. Without its
+//! program a test reports that it was skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -78,8 +78,8 @@ impl Lab {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Builds an allocator: a shared object that passes every call on to the C library. Only its presence
-    /// distinguishes it from the system's allocator.
+    /// Builds an allocator: a shared object that passes every call on to the C library. Only its
+    /// presence distinguishes it from the system's allocator.
     pub fn allocator(&self, name: &str) -> PathBuf {
         let source = self.path("forward.c");
         let library = self.path(&format!("lib{name}.so"));
@@ -98,8 +98,9 @@ impl Lab {
     }
 }
 
-/// Writes an executable file. Another process writes it. If this process did, a child that another test starts at that
-/// moment would hold the file open for writing for a while. A file that is open for writing can not be executed.
+/// Writes an executable file. Another process writes it. If this process did, a child that another
+/// test starts at that moment would hold the file open for writing for a while. A file that is open
+/// for writing can not be executed.
 pub fn executable(path: &Path, text: &str) {
     executable_bytes(path, text.as_bytes());
 }
@@ -130,8 +131,8 @@ pub fn compile(options: &[&str], source: &Path, product: &Path) {
     assert!(status.success(), "cc failed on {}", source.display());
 }
 
-/// Reports that a test can not run here, and counts it. libtest has no such outcome, so tools/run_tests reads the
-/// count from the file that LOAM_TEST_SKIPS names.
+/// Reports that a test can not run here, and counts it. libtest has no such outcome, so
+/// tools/run_tests reads the count from the file that LOAM_TEST_SKIPS names.
 pub fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
     if let Some(path) = std::env::var_os("LOAM_TEST_SKIPS") {
@@ -140,7 +141,8 @@ pub fn skip(reason: &str) {
     }
 }
 
-/// The replayer, which the build of the library makes. Without it a test reports that it was skipped.
+/// The replayer, which the build of the library makes. Without it a test reports that it was
+/// skipped.
 pub fn replayer() -> Option<PathBuf> {
     let loam = PathBuf::from(env!("CARGO_BIN_EXE_loam"));
     let layout = loam_process::layout::Layout::of_executables([loam]);
@@ -151,7 +153,8 @@ pub fn replayer() -> Option<PathBuf> {
     found
 }
 
-/// Whether replays on the heap can be tested. Without the replayer or the heap, a test reports that it was skipped.
+/// Whether replays on the heap can be tested. Without the replayer or the heap, a test reports that
+/// it was skipped.
 pub fn can_replay_on_loam() -> bool {
     if library().is_none() {
         skip("the library is not built (`make library`)");
@@ -176,8 +179,8 @@ pub fn record_orders(folder: &Path, name: &str, options: &[&str]) {
 
 /// The tool, unaffected by the environment of the test run.
 pub fn loam() -> Command {
-    // A shell without job control makes its background processes ignore these two signals, and the tool would inherit
-    // that.
+    // A shell without job control makes its background processes ignore these two signals, and the
+    // tool would inherit that.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_loam")]);
     for name in ["LOAM_LIBRARY", "LD_PRELOAD", "NO_COLOR", "CLICOLOR_FORCE"] {
@@ -312,7 +315,8 @@ pub fn sleeping(library: &Path) -> Running {
     Running(child.unwrap())
 }
 
-/// Waits until the condition holds. The limit only ends a test that hangs: the machine may be busy for seconds.
+/// Waits until the condition holds. The limit only ends a test that hangs: the machine may be busy
+/// for seconds.
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(300);
     while !is_so() {

@@ -1,4 +1,5 @@
-//! Traces of simulated programs: a simulation with a seed writes what a recorder would have written.
+//! Traces of simulated programs: a simulation with a seed writes what a recorder would have
+//! written.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -9,7 +9,8 @@ use crate::derive::mixed::Mixed;
 use crate::derive::{sum, total, Constants, Magazines};
 use crate::snapshot::{HeapFigures, Values};
 
-/// The blocks of each class that all threads hold. The entry after the last fixed class is for blocks in mixed spans.
+/// The blocks of each class that all threads hold. The entry after the last fixed class is for
+/// blocks in mixed spans.
 fn held_by_class(raw: &Raw, constants: &Constants) -> Vec<u64> {
     let mut sums: Vec<u64> = Vec::new();
     let magazines = Magazines {
@@ -46,7 +47,8 @@ pub fn default_heap(
     let all_mixed = in_mixed.iter().copied().fold(0, u64::saturating_add);
     let fixed = raw.rows("class").map_or(0, Iterator::count);
     let held_mixed = held.get(fixed).copied().unwrap_or(0);
-    // The mixed magazine does not show the classes of its blocks, so they are divided among the classes.
+    // The mixed magazine does not show the classes of its blocks, so they are divided among the
+    // classes.
     let share = |class: usize| {
         let part = in_mixed.get(class).copied().unwrap_or(0);
         let share = u128::from(held_mixed) * u128::from(part) / u128::from(all_mixed.max(1));

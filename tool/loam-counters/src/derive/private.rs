@@ -36,7 +36,8 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
                 .set_known(ids::SET_ASIDE_BYTES, row.get("set_aside"));
             heap.values
                 .set_known(ids::PRIVATE_RECORDS_BYTES, row.get("records"));
-            // Blocks with a mapping of their own are included. The requested sizes of these blocks are not recorded.
+            // Blocks with a mapping of their own are included. The requested sizes of these blocks
+            // are not recorded.
             let blocks = row.get("large_taken").zip(row.get("large_given"));
             let blocks = blocks.map(|(taken, given)| taken.saturating_sub(given));
             let sums = Large::of_sums(blocks, row.get("large_bytes"));
@@ -71,7 +72,8 @@ fn held(raw: &Raw, constants: &Constants) -> HashMap<(usize, usize), u64> {
     cached
 }
 
-/// Adds the pages that hold blocks of several classes. They count as spans, and their bytes outside of blocks as free.
+/// Adds the pages that hold blocks of several classes. They count as spans, and their bytes outside
+/// of blocks as free.
 fn first_pages(
     constants: &Constants,
     classes: &[Class],

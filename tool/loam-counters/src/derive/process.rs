@@ -55,8 +55,8 @@ fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
     }
 }
 
-/// Computes the list's formulas. If the formula of a counter of heaps yields nothing for the process, the sum over the
-/// heaps stays.
+/// Computes the list's formulas. If the formula of a counter of heaps yields nothing for the
+/// process, the sum over the heaps stays.
 fn formulas(raw: &Raw, is_sampling: bool, values: &mut Values) {
     for derived in &FORMULAS.process {
         if derived.source == Source::Sampling && !is_sampling {
@@ -153,7 +153,8 @@ impl Runs {
         let mut runs = Runs::default();
         let mut ranges = Vec::new();
         let bases = bases_of(raw);
-        // The fields are looked up once, because a large heap has very many of these records, most of them full.
+        // The fields are looked up once, because a large heap has very many of these records, most
+        // of them full.
         let field = |name| raw.field("block", name);
         let (free, backed, count) = (field("free"), field("backed"), field("free_pages"));
         for row in raw.rows("block")? {

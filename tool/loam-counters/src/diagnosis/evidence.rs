@@ -46,7 +46,8 @@ pub struct Evidence {
     pub resident: u64,
     /// Swapped out.
     pub swapped: u64,
-    /// Resident, and given up with `MADV_FREE`; none if a look would hold up the program for too long.
+    /// Resident, and given up with `MADV_FREE`; none if a look would hold up the program for too
+    /// long.
     pub lazily_freed: Option<u64>,
     /// Resident in huge pages.
     pub huge: u64,
@@ -90,7 +91,8 @@ pub struct Trim {
     pub bytes: u64,
     /// How long the call would take. In glibc it holds each arena's lock meanwhile.
     pub milliseconds: f64,
-    /// The part of `bytes` that lies between live blocks, in pages that are free as a whole: an estimate ([`spans`]).
+    /// The part of `bytes` that lies between live blocks, in pages that are free as a whole: an
+    /// estimate ([`spans`]).
     #[serde(rename = "between_bytes")]
     pub between: u64,
     /// The part of `bytes` that other processes have too: to give it back here frees nothing.
@@ -175,7 +177,8 @@ impl HeapEvidence {
 }
 
 impl Evidence {
-    /// Joins the figures of a look. `glibc`: the heap of a program on glibc's malloc, or why it could not be read.
+    /// Joins the figures of a look. `glibc`: the heap of a program on glibc's malloc, or why it
+    /// could not be read.
     pub fn of(view: &View, glibc: Option<Result<GlibcHeap, String>>, limits: Limits) -> Evidence {
         let total = view.residence.total();
         let name = |name: String| {
@@ -265,7 +268,8 @@ impl Evidence {
         }
     }
 
-    /// Bytes outside of the heap that only this process can give back: those whose growth is its own.
+    /// Bytes outside of the heap that only this process can give back: those whose growth is its
+    /// own.
     pub fn own_outside(&self) -> u64 {
         let mapped: u64 = self.outside.iter().map(|one| one.own).sum();
         mapped.saturating_add(self.held_files.bytes)
@@ -279,7 +283,8 @@ impl Evidence {
         heap.saturating_add(self.outside.iter().map(|one| one.own).sum())
     }
 
-    /// Memory of which nothing is known, and what would tell. None: it is too little to hide a fault.
+    /// Memory of which nothing is known, and what would tell. None: it is too little to hide a
+    /// fault.
     pub fn unknown(&self) -> Option<(u64, String)> {
         let (bytes, why) = match &self.heap {
             Ok(heap) => (heap.unseen, heap.problems.join("; ")),
@@ -354,7 +359,8 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
                 in_spans.spans as u64,
             ),
             between,
-            // Runs that wait in shards are not looked at one by one: they count as the heap does on the average.
+            // Runs that wait in shards are not looked at one by one: they count as the heap does on
+            // the average.
             common: view
                 .free_and_common
                 .max(share_of(kept, part.common, part.resident))
@@ -374,7 +380,8 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
     }
 }
 
-/// The figures that another allocator reports about itself. Without its live bytes, nothing can be judged.
+/// The figures that another allocator reports about itself. Without its live bytes, nothing can be
+/// judged.
 fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
     use crate::account::Share;
     let values = &snapshot.process;
@@ -442,7 +449,8 @@ fn on_glibc(heap: &GlibcHeap, huge: u64) -> HeapEvidence {
         .for_each(|arena| lengths.join(&arena.lengths));
     let fast = heap.sum(|arena| arena.fast.bytes);
     let whole = heap.sum(|arena| arena.whole_pages);
-    // Free memory that is not a whole page: first the bytes in fast bins, then the bytes between blocks.
+    // Free memory that is not a whole page: first the bytes in fast bins, then the bytes between
+    // blocks.
     let rest = (heap.sum(|arena| arena.holes.bytes) + fast).saturating_sub(whole);
     let tops = |is_main| {
         let those = heap
@@ -451,7 +459,8 @@ fn on_glibc(heap: &GlibcHeap, huge: u64) -> HeapEvidence {
             .filter(move |arena| arena.is_main == is_main);
         those.map(|arena| arena.top_resident).sum::<u64>()
     };
-    // malloc_trim() shortens the main arena to a page behind its last block, and leaves the ends of the other arenas.
+    // malloc_trim() shortens the main arena to a page behind its last block, and leaves the ends of
+    // the other arenas.
     let trimmable = heap.sum(|arena| arena.trimmable) + tops(true).saturating_sub(4096);
     let calls = heap.sum(|arena| arena.trimmable_holes) + 1;
     let freed = heap.sum(|arena| arena.fast.count) + heap.sum(|arena| arena.holes.count);

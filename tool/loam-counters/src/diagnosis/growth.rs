@@ -1,10 +1,11 @@
 //! Decides from several looks whether memory grows.
 //!
-//! A program's memory rises and falls with its work, and a look may fall anywhere in such a cycle. So the looks are
-//! divided into windows, and the smallest values of the windows (their floors) are compared: a leak raises the floor.
-//! The floors must rise nearly always (Kendall's tau, M. G. Kendall, "A New Measure of Rank Correlation", 1938), and
-//! by enough. A cache, a pool or a run-time's heap that fills rises too, and slows down: so the second half of a rise
-//! is compared with the first one.
+//! A program's memory rises and falls with its work, and a look may fall anywhere in such a cycle.
+//! So the looks are divided into windows, and the smallest values of the windows (their floors) are
+//! compared: a leak raises the floor. The floors must rise nearly always (Kendall's tau, M. G.
+//! Kendall, "A New Measure of Rank Correlation", 1938), and by enough. A cache, a pool or a
+//! run-time's heap that fills rises too, and slows down: so the second half of a rise is compared
+//! with the first one.
 
 use std::time::Duration;
 
@@ -14,12 +15,14 @@ use super::Evidence;
 
 /// The number of windows.
 const WINDOWS: usize = 6;
-/// Looks in a window. With few looks, a window's smallest value is chance. Chosen: if memory is at its floor half of
-/// the time, one window in a thousand misses it.
+/// Looks in a window. With few looks, a window's smallest value is chance. Chosen: if memory is at
+/// its floor half of the time, one window in a thousand misses it.
 const LOOKS_A_WINDOW: usize = 10;
-/// Of the 15 pairs of windows, this many must rise. Chosen: by chance 13 of 15 rise in 0.8 % of all orders.
+/// Of the 15 pairs of windows, this many must rise. Chosen: by chance 13 of 15 rise in 0.8 % of all
+/// orders.
 const RISING_PAIRS: usize = 13;
-/// A smaller growth is no leak that a short watch can detect: in bytes, and as a share of the memory that is held.
+/// A smaller growth is no leak that a short watch can detect: in bytes, and as a share of the
+/// memory that is held.
 const LEAST_BYTES: u64 = 512 << 10;
 const LEAST_SHARE: f64 = 0.005;
 /// A rise of less says nothing at all.
@@ -98,7 +101,8 @@ impl Growth {
         self.rise(&self.series(|look| look.outside))
     }
 
-    /// The growth of copies: memory that other processes had too, and of which this one now has its own.
+    /// The growth of copies: memory that other processes had too, and of which this one now has its
+    /// own.
     pub fn copies(&self) -> Option<Rise> {
         let rise = self.rise(&self.series(|look| look.own))?;
         let (first, last) = (self.looks.first()?, self.looks.last()?);
@@ -200,8 +204,8 @@ fn rising_pairs(floors: &[u64]) -> usize {
         .count()
 }
 
-/// Chosen: a third. What comes in bursts differs by less between two halves. Looks come more often on a machine that is less
-/// busy, so both halves are compared by their rates.
+/// Chosen: a third. What comes in bursts differs by less between two halves. Looks come more often
+/// on a machine that is less busy, so both halves are compared by their rates.
 fn slows_down(floors: &[u64], begins: &[f64]) -> bool {
     let rate = |from: usize, to: usize| {
         let seconds = begins[to] - begins[from];

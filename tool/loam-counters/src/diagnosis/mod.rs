@@ -1,13 +1,14 @@
-//! Finds out what is wrong with a process's memory: the evidence, the remedy, and what the remedy would save.
+//! Finds out what is wrong with a process's memory: the evidence, the remedy, and what the remedy
+//! would save.
 //!
 //! ```text
 //! View (mappings, counters) + glibc's heap + limits --> Evidence --.
 //! the same again and again -----------------------> Growth --------+--> rules --> Diagnosis
 //! ```
 //!
-//! A rule looks at a share *and* at bytes, so that neither a tiny program nor a tiny share counts as sick. A finding
-//! is a *fault* or a *note*. A note explains a figure and makes no program sick: for instance memory outside of the
-//! heap, or memory that the kernel takes back by itself.
+//! A rule looks at a share *and* at bytes, so that neither a tiny program nor a tiny share counts
+//! as sick. A finding is a *fault* or a *note*. A note explains a figure and makes no program sick:
+//! for instance memory outside of the heap, or memory that the kernel takes back by itself.
 
 pub mod evidence;
 pub mod growth;

@@ -1,5 +1,6 @@
-//! Memory that CPython's own allocator keeps. It takes arenas from the system, cuts them into pools, and gives an arena back
-//! only when none of its pools has a live object. So objects that stay keep arenas that those that went have filled.
+//! Memory that CPython's own allocator keeps. It takes arenas from the system, cuts them into
+//! pools, and gives an arena back only when none of its pools has a live object. So objects that
+//! stay keep arenas that those that went have filled.
 
 use serde::Serialize;
 

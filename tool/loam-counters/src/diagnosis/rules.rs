@@ -10,21 +10,24 @@ use super::growth::{Growth, Rise};
 use super::python;
 use super::{Finding, Kind, RuledOut, Unknown};
 
-/// A share of the resident memory worth acting on. Chosen: what a new allocator or a setting commonly saves.
+/// A share of the resident memory worth acting on. Chosen: what a new allocator or a setting
+/// commonly saves.
 pub(super) const SHARE: f64 = 0.25;
-/// An amount below this is not worth a person's time. Chosen: about what a small program needs in all.
+/// An amount below this is not worth a person's time. Chosen: about what a small program needs in
+/// all.
 pub(super) const BYTES: u64 = 8 << 20;
 /// The last blocks of a heap are few if they are less than this share of the memory that they keep.
 const FEW: f64 = 0.05;
 /// A group is in danger if it uses this share of its limit.
 const NEAR_LIMIT: f64 = 0.9;
-/// A program has too many arenas if it reaches both this number and the number for each core. glibc makes up to 8 a
-/// core, and with half of them threads rarely meet at a lock.
+/// A program has too many arenas if it reaches both this number and the number for each core. glibc
+/// makes up to 8 a core, and with half of them threads rarely meet at a lock.
 const MANY_ARENAS: usize = 8;
 const ARENAS_A_CORE: usize = 4;
 /// How many of the block sizes that grew most a finding names.
 const SIZES_NAMED: usize = 3;
-/// The C library keeps stacks of threads that have ended, up to 40 MiB, for new ones. So many are none of these.
+/// The C library keeps stacks of threads that have ended, up to 40 MiB, for new ones. So many are
+/// none of these.
 const STACKS_KEPT: u64 = 32;
 const STACKS_ROOM: u64 = 80 << 20;
 /// From this size on malloc gives a block a mapping of its own, as long as nobody sets another one.
@@ -126,7 +129,8 @@ fn is_glibc(evidence: &Evidence) -> bool {
     evidence.allocator.starts_with("glibc")
 }
 
-/// The command that gives free pages back from outside, where the tool has it, and what it would give back.
+/// The command that gives free pages back from outside, where the tool has it, and what it would
+/// give back.
 fn trim_now(evidence: &Evidence, heap: &HeapEvidence) -> String {
     let is_known = is_glibc(evidence) || heap.purges && !heap.is_peer;
     if cfg!(target_arch = "x86_64") && is_known && heap.trim.own() > 0 {
@@ -198,7 +202,8 @@ pub fn unknown(evidence: &Evidence, growth: Option<&Growth>) -> Option<Unknown> 
     })
 }
 
-// ---- What several looks show ----------------------------------------------------------------------
+// ---- What several looks show
+// ----------------------------------------------------------------------
 
 /// The growth, or the reason why it can not be judged.
 fn watched(
@@ -229,7 +234,8 @@ fn watched(
     }
 }
 
-/// `none in 40 s; ...`: what would have been too slow to be seen, and how long it takes to see less.
+/// `none in 40 s; ...`: what would have been too slow to be seen, and how long it takes to see
+/// less.
 fn none_seen(growth: &Growth) -> String {
     let (seconds, least) = (growth.duration().as_secs_f64(), growth.least_rate());
     let a_gib = least / ((1u64 << 30) as f64 / DAY);
@@ -378,7 +384,8 @@ fn growth_outside(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
     })
 }
 
-// ---- What the heap shows --------------------------------------------------------------------------
+// ---- What the heap shows
+// --------------------------------------------------------------------------
 
 fn fragmentation(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     // Whole pages between blocks go by a trim: that is another finding.
@@ -654,10 +661,12 @@ fn untouched(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     ))
 }
 
-// ---- What the system shows ------------------------------------------------------------------------
+// ---- What the system shows
+// ------------------------------------------------------------------------
 
-/// Resident bytes without a block, in a heap in huge pages: those behind the last blocks. If the heap is mostly in
-/// huge pages, its free pages count too, because they go and come back two MiB at a time.
+/// Resident bytes without a block, in a heap in huge pages: those behind the last blocks. If the
+/// heap is mostly in huge pages, its free pages count too, because they go and come back two MiB at
+/// a time.
 fn slack(evidence: &Evidence, heap: &HeapEvidence) -> u64 {
     let is_huge = evidence.huge >= heap.resident / 2;
     let free = if is_huge { heap.trim.own() } else { 0 };
@@ -685,7 +694,8 @@ fn huge_page_slack(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     ))
 }
 
-/// Stacks hold much if each of their pages is there: in huge pages, locked, or of threads that nobody joined.
+/// Stacks hold much if each of their pages is there: in huge pages, locked, or of threads that
+/// nobody joined.
 fn stacks(evidence: &Evidence) -> Answer {
     let kind = Kind::Stacks;
     let stacks = &evidence.stacks;

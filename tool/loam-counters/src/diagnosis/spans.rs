@@ -1,8 +1,9 @@
 //! What a trim takes out of the spans of a Loam heap, estimated from its counters.
 //!
-//! Loam's trim gives back each page of a span that no used slot touches. The counters tell of a class how many spans lie
-//! in each eighth of use, how many slots are free in all of them, and how many spans are empty. They do not tell which
-//! slots are used. So the used slots count as drawn at random, among all ways that have these numbers:
+//! Loam's trim gives back each page of a span that no used slot touches. The counters tell of a
+//! class how many spans lie in each eighth of use, how many slots are free in all of them, and how
+//! many spans are empty. They do not tell which slots are used. So the used slots count as drawn at
+//! random, among all ways that have these numbers:
 //!
 //! ```text
 //! spans with u of N slots used, in one eighth    ~ C(N, u) * q^u      q: the same in all eighths, so that the sum of
@@ -10,10 +11,10 @@
 //! all n slots that touch a page are free         C(N - n, u) / C(N, u)
 //! ```
 //!
-//! A trim first takes blocks out of the queues between threads. Their slots count as free, evenly in all spans; but no
-//! span that has free slots becomes empty by that.
-//! Blocks that are freed together often lie together. Then more pages are free as a whole than this says. Mixed spans
-//! are left out.
+//! A trim first takes blocks out of the queues between threads. Their slots count as free, evenly
+//! in all spans; but no span that has free slots becomes empty by that. Blocks that are freed
+//! together often lie together. Then more pages are free as a whole than this says. Mixed spans are
+//! left out.
 
 use std::ops::RangeInclusive;
 
@@ -40,8 +41,8 @@ pub struct InSpans {
 
 /// Of all heaps of the process.
 pub fn of(snapshot: &Snapshot) -> InSpans {
-    // A trim empties the cache of the thread that calls it. If there are several, that is little, and which one calls is
-    // not known.
+    // A trim empties the cache of the thread that calls it. If there are several, that is little,
+    // and which one calls is not known.
     let is_alone = snapshot.process.whole(ids::THREADS) <= 1;
     let classes = snapshot.heaps.iter().flat_map(|heap| &heap.classes);
     classes.fold(InSpans::default(), |sum, class| {
@@ -76,8 +77,8 @@ fn of_class(class: &ClassFigures, is_alone: bool) -> InSpans {
     let free = blocks(ids::CLASS_FREE_BLOCKS) - empty as f64 * class.span_slots as f64;
     let tilt = chances.tilt_for(&eighths, free);
     let staying = |used: u64| used as f64 * stays;
-    // Blocks that wait were freed last, and most of them lie in full spans. The last used slot of another span is
-    // hardly one of them.
+    // Blocks that wait were freed last, and most of them lie in full spans. The last used slot of
+    // another span is hardly one of them.
     let in_part = |used: u64| chances.idle_pages(staying(used).max(used.min(1) as f64));
     let part = |eighth: &Eighth| eighth.spans * chances.mean(eighth, tilt, in_part);
     let pages = eighths.iter().map(part).sum::<f64>()
@@ -85,7 +86,8 @@ fn of_class(class: &ClassFigures, is_alone: bool) -> InSpans {
         + empty as f64 * class.span_pages as f64;
     let gone = blocks(ids::CLASS_UNBACKED_BYTES);
     let bytes = (pages * PAGE as f64 - gone).max(0.0);
-    // Neighbours go in one call: a page, or the pages of a slot, begins a call if those before it do not go.
+    // Neighbours go in one call: a page, or the pages of a slot, begins a call if those before it
+    // do not go.
     let unit = PAGE.max(length / PAGE * PAGE);
     let spans: f64 = class.occupancy.iter().map(|spans| *spans as f64).sum();
     let all = spans * class.span_pages as f64;
@@ -104,7 +106,8 @@ struct Eighth {
     used: RangeInclusive<u64>,
 }
 
-/// The eighths that have spans, without `empty` spans. In the eighth of a few used slots no other span is empty.
+/// The eighths that have spans, without `empty` spans. In the eighth of a few used slots no other
+/// span is empty.
 fn eighths_of(slots: u64, partly: &[u64], empty: u64) -> Vec<Eighth> {
     let count = partly.len() as u64;
     // A span lies in the eighth used * count / slots, rounded down.
@@ -173,8 +176,8 @@ impl Chances {
         factorial(of) - factorial(chosen) - factorial(of - chosen)
     }
 
-    /// The pages of a span that no used slot touches, on average. Between two whole numbers of used slots the average
-    /// lies between theirs.
+    /// The pages of a span that no used slot touches, on average. Between two whole numbers of used
+    /// slots the average lies between theirs.
     fn idle_pages(&self, used: f64) -> f64 {
         let at = |used: u64| -> f64 {
             let idle = |(touching, pages): &(u64, f64)| match self.slots - touching {
@@ -275,7 +278,8 @@ mod tests {
 
     #[test]
     fn free_slots_are_as_many_as_are_told() {
-        // 9 slots touch each page of such a span; two thirds of the first eighth have 2 used slots, or most have 4.
+        // 9 slots touch each page of such a span; two thirds of the first eighth have 2 used slots,
+        // or most have 4.
         let told = |free| {
             pages_of(
                 &class(496, 4, 33, [100, 0, 0, 0, 0, 0, 0, 0, 0], free),

@@ -404,8 +404,8 @@ fn what_the_system_was_not_asked_for_is_ruled_out_only_where_it_can_not_matter()
     assert!(!seen(50 * MIB), "half of the memory may be");
 }
 
-/// A program with one fault, and the looks of a watch. The match makes a new kind without such a program a compile
-/// error.
+/// A program with one fault, and the looks of a watch. The match makes a new kind without such a
+/// program a compile error.
 fn sick_of(kind: Kind) -> (Evidence, Option<Growth>) {
     let mut evidence = healthy();
     let heap = evidence.heap.as_mut().unwrap();

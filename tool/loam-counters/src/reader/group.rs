@@ -1,4 +1,5 @@
-//! Tables under the lock of another table's record. They are read at one moment, or kept from the look before.
+//! Tables under the lock of another table's record. They are read at one moment, or kept from the
+//! look before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +30,8 @@ enum Shape {
 }
 
 impl<M: Memory> Reader<'_, M> {
-    /// Reads a group of a watched process. The group of the look before is kept if no thread has taken the lock since,
-    /// or if reading it again would cost too much.
+    /// Reads a group of a watched process. The group of the look before is kept if no thread has
+    /// taken the lock since, or if reading it again would cost too much.
     pub(super) fn group_again(
         &mut self,
         head: usize,
@@ -75,8 +76,8 @@ impl<M: Memory> Reader<'_, M> {
         result
     }
 
-    /// Reads tables under the lock of the head's record. The pointers between records are read at one moment together
-    /// with that record; the long table behind them is read part by part.
+    /// Reads tables under the lock of the head's record. The pointers between records are read at
+    /// one moment together with that record; the long table behind them is read part by part.
     pub(super) fn group(&mut self, head: usize, others: &[usize]) -> Result<(), ReadError> {
         let table = &self.directory.tables[head];
         let (Some((&last, between)), Some(seal)) = (others.split_last(), Seal::of(table)) else {
@@ -87,7 +88,8 @@ impl<M: Memory> Reader<'_, M> {
         let mut long = Copies::default();
         for _ in 0..SHAPES {
             self.lost.truncate(lost);
-            // The first reading finds where the records seem to lie. The second one reads them at one moment.
+            // The first reading finds where the records seem to lie. The second one reads them at
+            // one moment.
             for place in between {
                 self.single(*place)?;
             }
@@ -156,8 +158,9 @@ impl<M: Memory> Reader<'_, M> {
         ways
     }
 
-    /// Reads the head's record, the tables between it and the long one, and the pointers to them once more, at one
-    /// moment. The copies are kept if this succeeds and the records lie where they did.
+    /// Reads the head's record, the tables between it and the long one, and the pointers to them
+    /// once more, at one moment. The copies are kept if this succeeds and the records lie where
+    /// they did.
     fn together(
         &mut self,
         head: usize,

@@ -15,8 +15,8 @@ struct Busy<F> {
 
 const START: u64 = 0x1000;
 
-/// As many tries as for one look, without a limit of time: the tests are about the order of steps, not about the speed
-/// of the machine.
+/// As many tries as for one look, without a limit of time: the tests are about the order of steps,
+/// not about the speed of the machine.
 const UNHURRIED: Patience = Patience {
     tries: 64,
     time: Duration::from_secs(3600),
@@ -42,7 +42,8 @@ fn busy<F: FnMut(&mut Vec<u8>)>(words: &[u64], owner: F) -> Busy<F> {
     }
 }
 
-/// Records of 32 bytes: lock word, acquisitions, and two words that are always equal under the lock.
+/// Records of 32 bytes: lock word, acquisitions, and two words that are always equal under the
+/// lock.
 fn table(lock: Option<u64>) -> Table {
     let field = |name: &str, offset, width| Field {
         name: name.to_owned(),
@@ -85,8 +86,8 @@ fn word(copies: &Copies, table: &Table, record: usize, word: usize) -> u64 {
     u64::from_le_bytes(bytes[8 * word..8 * word + 8].try_into().unwrap())
 }
 
-/// The owner's steps at a record's first word: takes the lock, counts, writes one word, writes the other, frees the
-/// lock; one step for each call.
+/// The owner's steps at a record's first word: takes the lock, counts, writes one word, writes the
+/// other, frees the lock; one step for each call.
 fn step(bytes: &mut [u8], first: usize, step: usize) {
     let round = 1 + step as u64 / 5;
     match step % 5 {

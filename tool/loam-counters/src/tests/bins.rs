@@ -71,8 +71,8 @@ fn absent_slots_of_partial_spans_are_nobodys() {
             ("absent_pages", 48),
         ],
     );
-    // Class 2000 has a span of two pages. The second page and two of the span's four slots are absent, and one slot is
-    // free.
+    // Class 2000 has a span of two pages. The second page and two of the span's four slots are
+    // absent, and one slot is free.
     let mut words = vec![0; 16];
     words.extend([0, 0, 0, 1, 1, 2, 1, 0]);
     process.words(0x22800, &words);

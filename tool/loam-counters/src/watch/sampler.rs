@@ -1,16 +1,17 @@
 //! Finds the processes that are on Loam, and reads their counters, tick by tick.
 //!
-//! A tick may come ten times a second, so each must cost little. For a known process, a tick needs two files that stay
-//! open and a few copies of its memory. The list of processes is read again once a second, or more rarely if the ticks
-//! are rarer. Costly data of a heap is read when it is worth its cost (`crate::Watch`).
+//! A tick may come ten times a second, so each must cost little. For a known process, a tick needs
+//! two files that stay open and a few copies of its memory. The list of processes is read again
+//! once a second, or more rarely if the ticks are rarer. Costly data of a heap is read when it is
+//! worth its cost (`crate::Watch`).
 //!
 //! ```text
 //!  tick    list of processes (never waits) --> jobs, the known ones first --> samples
 //!  worker  identify, locate, read: all that a process can hold up (`loam_process::apart`)
 //! ```
 //!
-//! A process that holds up the look delays it by a second at most, and is not looked at again until it lets go. Its
-//! sample says what the look waited for.
+//! A process that holds up the look delays it by a second at most, and is not looked at again until
+//! it lets go. Its sample says what the look waited for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,11 +83,13 @@ enum Place {
     Hidden(Instant),
 }
 
-/// Time until the next look at a process that is not on Loam: a program may load the library after its start.
+/// Time until the next look at a process that is not on Loam: a program may load the library after
+/// its start.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// The list of processes and their names is at most this old.
 const OLDEST: Duration = Duration::from_secs(1);
-/// How many processes keep their files open. The files of further processes are opened at every tick.
+/// How many processes keep their files open. The files of further processes are opened at every
+/// tick.
 const MOST_OPEN: usize = 128;
 
 /// A process between ticks.
@@ -127,7 +130,8 @@ struct Job {
 
 type Jobs = Vec<(ProcessKey, Job)>;
 
-/// The result of a look. None: the process has ended. Otherwise the data to keep, and the sample to show.
+/// The result of a look. None: the process has ended. Otherwise the data to keep, and the sample to
+/// show.
 type Seen = Option<(Box<Watched>, Option<Sample>)>;
 
 /// The settings of a look.
@@ -175,7 +179,8 @@ impl Sampler {
         }
     }
 
-    /// Looks at all processes once, for five seconds at most. Only an unreadable list of processes is an error.
+    /// Looks at all processes once, for five seconds at most. Only an unreadable list of processes
+    /// is an error.
     pub fn tick(&mut self) -> std::io::Result<Tick> {
         match &self.interest {
             Interest::OnLoam(_) => {
@@ -194,8 +199,8 @@ impl Sampler {
         let mut tick = Tick::default();
         let (tried, new) = self.jobs();
         let until = Instant::now() + choose::LONGEST;
-        // A process that could be read before most likely can be read again. New processes must not use up the
-        // workers.
+        // A process that could be read before most likely can be read again. New processes must not
+        // use up the workers.
         for (jobs, most_left) in [(tried, MOST_LEFT), (new, MOST_LEFT / 2)] {
             let outcome = self.crew.run(jobs, until, most_left);
             for (key, seen) in outcome.done {
@@ -204,7 +209,8 @@ impl Sampler {
             let is_full = self.crew.in_hand().len() >= most_left;
             for (key, job) in outcome.undone {
                 let known = job.watched.map_or(Known::New, Known::Here);
-                // A process that was not looked at yet waits for the next tick, unless the workers are used up.
+                // A process that was not looked at yet waits for the next tick, unless the workers
+                // are used up.
                 let is_shown = known.is_on_loam() || is_full && matches!(known, Known::New);
                 self.known.insert(key, known);
                 if is_shown {
@@ -443,7 +449,8 @@ impl Watched {
             Place::At(address) => {
                 let read = self.watch.look(&ProcessMemory::of(key.pid), *address);
                 if matches!(read, Err(CountersError::Directory(_))) {
-                    // The process may have called `exec`. The next tick searches its counters again.
+                    // The process may have called `exec`. The next tick searches its counters
+                    // again.
                     self.place = Place::Unknown;
                 }
                 read.map(Some)

@@ -1,4 +1,5 @@
-//! Copies of records: their places in a process, the pieces of memory that hold them, and their bytes.
+//! Copies of records: their places in a process, the pieces of memory that hold them, and their
+//! bytes.
 
 use super::directory::Table;
 
@@ -23,8 +24,9 @@ impl Record {
     }
 }
 
-/// Gaps of at most this many bytes, in and between records, are copied with the records. A separate piece costs the
-/// kernel about as much as copying 2 KiB. If records have more gaps, they are read range by range.
+/// Gaps of at most this many bytes, in and between records, are copied with the records. A separate
+/// piece costs the kernel about as much as copying 2 KiB. If records have more gaps, they are read
+/// range by range.
 pub const READ_ALONG: u64 = 512;
 /// What a record costs to keep, beside its bytes.
 pub const COST_OF_A_RECORD: u64 = 128;
@@ -52,8 +54,8 @@ impl Copies {
         let mut end = 0;
         let mut before: Option<(u64, usize)> = None;
         for &(address, parent, number) in places {
-            // The record follows the one before, or is interleaved with it (fields that are arrays of their own). Both
-            // keep their distance among the copies.
+            // The record follows the one before, or is interleaved with it (fields that are arrays
+            // of their own). Both keep their distance among the copies.
             let step = before.and_then(|(last, at)| {
                 let step = address.checked_sub(last)?;
                 let is_near =
@@ -135,7 +137,8 @@ impl Copies {
             }
             let end = record.at + length;
             match spots.last_mut() {
-                // Among the copies, the record follows the one before at the same distance as in the process.
+                // Among the copies, the record follows the one before at the same distance as in
+                // the process.
                 Some(last) if start.wrapping_sub(last.address) == (record.at - last.at) as u64 => {
                     last.length = end - last.at;
                 }
@@ -147,7 +150,8 @@ impl Copies {
             }
         }
         if !self.along {
-            // Pieces of neighbouring records may be adjacent. They are joined, because each piece has a cost.
+            // Pieces of neighbouring records may be adjacent. They are joined, because each piece
+            // has a cost.
             spots.sort_unstable_by_key(|spot| spot.address);
             spots.dedup_by(|next, kept| {
                 let length = kept.length as u64;

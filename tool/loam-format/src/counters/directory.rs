@@ -1,7 +1,7 @@
 //! The block `loam_counters`: the tables that a process shows, and the places of their fields.
 //!
-//! Nothing in the block is trusted. Counts and sizes have limits, offsets are added with checks, and a table with an
-//! inconsistent description is left out as if the library did not have it.
+//! Nothing in the block is trusted. Counts and sizes have limits, offsets are added with checks,
+//! and a table with an inconsistent description is left out as if the library did not have it.
 
 use thiserror::Error;
 
@@ -61,19 +61,22 @@ pub enum Kind {
     Nested,
     /// Records that a pointer in each record of the parent points to.
     Pointed,
-    /// Records that several pointers in each record of the parent point to, a fixed number for each pointer.
+    /// Records that several pointers in each record of the parent point to, a fixed number for each
+    /// pointer.
     Group,
     /// Records in a list. A pointer in each record of the parent leads to the first one.
     Chain,
-    /// Records side by side, in each record of the parent, or at an address. Only those who look at single blocks read
-    /// them.
+    /// Records side by side, in each record of the parent, or at an address. Only those who look at
+    /// single blocks read them.
     Detail,
-    /// As [`Kind::Chain`], and only those who look at single blocks read them. Without a link there is one record.
+    /// As [`Kind::Chain`], and only those who look at single blocks read them. Without a link there
+    /// is one record.
     DetailChain,
 }
 
 impl Kind {
-    /// Whether readers of counters pass such a table over: it has as many records as there are blocks.
+    /// Whether readers of counters pass such a table over: it has as many records as there are
+    /// blocks.
     pub fn is_detail(self) -> bool {
         matches!(self, Kind::Detail | Kind::DetailChain)
     }
@@ -122,15 +125,15 @@ pub struct Table {
     pub kind: Kind,
     /// The table of the parent's records.
     pub parent: Option<usize>,
-    /// Depends on the kind: the address of the first record or of a pointer to it, or an offset in the parent's
-    /// record.
+    /// Depends on the kind: the address of the first record or of a pointer to it, or an offset in
+    /// the parent's record.
     pub address: u64,
     /// Bytes from record to record.
     pub stride: u64,
     /// Number of records; for a list, the most.
     pub count: u64,
-    /// Depends on the kind: the offset of the next pointer, or of the power of two in the parent's record, or the
-    /// records of each pointer.
+    /// Depends on the kind: the offset of the next pointer, or of the power of two in the parent's
+    /// record, or the records of each pointer.
     pub link: Option<u64>,
     /// Offset of the lock word.
     pub lock: Option<u64>,

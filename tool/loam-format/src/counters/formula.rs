@@ -1,4 +1,5 @@
-//! Formulas: how counters are computed from records and from each other, as `formats/counters.toml` declares it.
+//! Formulas: how counters are computed from records and from each other, as `formats/counters.toml`
+//! declares it.
 //!
 //! ```text
 //! formula   whole [ / whole ]
@@ -8,9 +9,9 @@
 //! single    number | name | TABLE.FIELD [ [i] ] | ( whole ) | max ( whole , whole ) | sum single
 //! ```
 //!
-//! Whole numbers stay between 0 and 2^64 - 1: a result outside of that range becomes the nearest end, because a
-//! process may report any number. A result is unknown if one of its parts is unknown. After `?`, an unknown part
-//! counts as 0.
+//! Whole numbers stay between 0 and 2^64 - 1: a result outside of that range becomes the nearest
+//! end, because a process may report any number. A result is unknown if one of its parts is
+//! unknown. After `?`, an unknown part counts as 0.
 
 mod parser;
 
@@ -80,8 +81,8 @@ pub struct Ground<'a> {
     pub raw: &'a Raw,
     /// Counters that are known already.
     pub known: &'a dyn Fn(&str) -> Option<u64>,
-    /// Looks up a field in a class's formulas. Such a formula refers to one record of the table, or to the sum over
-    /// some records.
+    /// Looks up a field in a class's formulas. Such a formula refers to one record of the table, or
+    /// to the sum over some records.
     pub meant: &'a dyn Fn(&str, &str) -> Option<u64>,
     /// The tables that `meant` looks up.
     pub tables: &'a [&'a str],
@@ -167,7 +168,8 @@ impl Formulas {
         }
     }
 
-    /// A counter of the process, computed from records only. It is unknown if its formula names another counter.
+    /// A counter of the process, computed from records only. It is unknown if its formula names
+    /// another counter.
     pub fn of_records(&self, id: &str, raw: &Raw) -> Option<u64> {
         let derived = self.process.iter().find(|derived| derived.id == id)?;
         match derived.formula.value(&Ground::of_records(raw))? {
@@ -177,8 +179,8 @@ impl Formulas {
     }
 }
 
-/// Sorts formulas so that each comes after those that it needs. Formulas that need each other in a circle keep their
-/// order, and are unknown.
+/// Sorts formulas so that each comes after those that it needs. Formulas that need each other in a
+/// circle keep their order, and are unknown.
 fn in_order(mut rest: Vec<Derived>) -> Vec<Derived> {
     let mut ordered: Vec<Derived> = Vec::with_capacity(rest.len());
     while !rest.is_empty() {

@@ -1,5 +1,5 @@
-//! Images: copies of the memory with the counters, written by the program itself. They serve tests, and readers that
-//! may not look into the process.
+//! Images: copies of the memory with the counters, written by the program itself. They serve tests,
+//! and readers that may not look into the process.
 
 use thiserror::Error;
 
@@ -130,7 +130,8 @@ impl Image {
         let behind = self
             .pieces
             .partition_point(|piece| piece.address <= address);
-        // Pieces do not overlap, so only the last piece that begins at or before the address can hold it.
+        // Pieces do not overlap, so only the last piece that begins at or before the address can
+        // hold it.
         let piece = self.pieces[..behind].last()?;
         let into = address - piece.address;
         let left = usize::try_from(piece.length.checked_sub(into)?).ok()?;

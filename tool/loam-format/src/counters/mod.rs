@@ -1,4 +1,5 @@
-//! The layout of the heap's counters in memory (`formats/counters.md`), and the list that names them.
+//! The layout of the heap's counters in memory (`formats/counters.md`), and the list that names
+//! them.
 //!
 //! ```text
 //! directory (which tables there are, and their fields)
@@ -7,8 +8,8 @@
 //!
 //! `list` is `formats/counters.toml`, `ids` are its names, and `formula` computes what it declares.
 //!
-//! An image is a file with such memory. `loam-counters` finds the directory in a process and makes copies that are of
-//! one moment.
+//! An image is a file with such memory. `loam-counters` finds the directory in a process and makes
+//! copies that are of one moment.
 
 pub mod copies;
 pub mod directory;

@@ -11,8 +11,8 @@ use crate::counters::directory::{Directory, Field, Table};
 pub struct Raw {
     /// The description of the tables.
     pub directory: Arc<Directory>,
-    /// The tables, in the directory's order; none if the table could not be read. A table that was not read again is
-    /// shared with the look before.
+    /// The tables, in the directory's order; none if the table could not be read. A table that was
+    /// not read again is shared with the look before.
     pub tables: Vec<Option<Arc<Copies>>>,
     /// Tables with records that may mix two moments.
     pub torn: Vec<String>,

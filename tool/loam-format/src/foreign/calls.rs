@@ -10,8 +10,9 @@
 //!               t PLACE CALLER                            the next call
 //! ```
 //!
-//! Texts, places and calls are numbered from 1 in the order of their lines, and 0 is none. Formats 1 and 2 have no
-//! LENGTH. A line that can not be understood keeps its number, so that only the stacks through it are lost.
+//! Texts, places and calls are numbered from 1 in the order of their lines, and 0 is none. Formats
+//! 1 and 2 have no LENGTH. A line that can not be understood keeps its number, so that only the
+//! stacks through it are lost.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,7 +24,8 @@ const SIZED: u64 = 3;
 /// The most bytes of names that are kept: all modules of a process are one chunk of the trace.
 const MOST_NAMES: usize = MAX_RAW / 4 * 3;
 
-/// A place in code: its module, and its address there. In an interpreted file the address is one in memory.
+/// A place in code: its module, and its address there. In an interpreted file the address is one in
+/// memory.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     module: Option<u64>,

@@ -140,7 +140,8 @@ impl<R: BufRead> Heaptrack<R> {
             }
             b'-' if self.is_raw => {
                 let address = number()?;
-                // heaptrack records frees of blocks that it did not see begin, and its own reader skips them.
+                // heaptrack records frees of blocks that it did not see begin, and its own reader
+                // skips them.
                 self.live.remove(&address).then(|| freed(address))
             }
             b'-' => {

@@ -1,4 +1,5 @@
-//! Makes a trace of calls: processes become streams, threads get numbers, times begin at 0 and never decrease.
+//! Makes a trace of calls: processes become streams, threads get numbers, times begin at 0 and
+//! never decrease.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,7 +9,8 @@ use crate::trace::{
     chance, End, Ended, Event, Frame, Header, Origin, Process, Record, Stack, Stream, Writer,
 };
 
-/// Nanoseconds between calls of a recording without times. Chosen: so few that they never become a pause in a replay.
+/// Nanoseconds between calls of a recording without times. Chosen: so few that they never become a
+/// pause in a replay.
 pub const STEP: u64 = 1_000;
 
 /// The result of an import.
@@ -22,8 +24,8 @@ pub struct Imported {
     pub processes: u64,
     /// Threads of all processes.
     pub threads: u64,
-    /// The error at which reading stopped. The trace has all calls before it, and gives the error as the reason of its
-    /// end.
+    /// The error at which reading stopped. The trace has all calls before it, and gives the error
+    /// as the reason of its end.
     pub stopped: Option<ForeignError>,
 }
 
@@ -40,8 +42,9 @@ impl<'a> Begun<'a> {
         Ok(Begun { source, first })
     }
 
-    /// Writes the trace. `tool` is the version of the writing tool, `file` the recording's name. `stack_bytes`: if the
-    /// recording has stacks, this is the average distance in requested bytes between two blocks with a stack.
+    /// Writes the trace. `tool` is the version of the writing tool, `file` the recording's name.
+    /// `stack_bytes`: if the recording has stacks, this is the average distance in requested bytes
+    /// between two blocks with a stack.
     pub fn write<W: Write>(
         mut self,
         tool: &str,
@@ -263,8 +266,8 @@ impl<W: Write> Importer<W> {
     }
 }
 
-/// A number from 0 to 1 that depends only on another number and looks random (splitmix64). The same recording
-/// therefore always becomes the same trace.
+/// A number from 0 to 1 that depends only on another number and looks random (splitmix64). The same
+/// recording therefore always becomes the same trace.
 fn uniform(number: u64) -> f64 {
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -5,7 +5,8 @@ use std::io::{BufRead, Read};
 use super::{At, ForeignError};
 use crate::words;
 
-/// The most bytes of a line, which may be a command with its arguments. A file with a longer line is not a text.
+/// The most bytes of a line, which may be a command with its arguments. A file with a longer line
+/// is not a text.
 const LONGEST: u64 = 1 << 20;
 /// Characters of a line that an error shows.
 const SHOWN: usize = 60;

@@ -1,5 +1,5 @@
-//! The log of Firefox's logalloc. Each call has a line `PID TID FUNCTION(ARGUMENTS)[=RESULT]` with decimal numbers.
-//! Addresses are hexadecimal, or `#N` if `logalloc_munge.py` numbered the blocks.
+//! The log of Firefox's logalloc. Each call has a line `PID TID FUNCTION(ARGUMENTS)[=RESULT]` with
+//! decimal numbers. Addresses are hexadecimal, or `#N` if `logalloc_munge.py` numbered the blocks.
 
 use std::collections::HashMap;
 use std::io::BufRead;

@@ -4,9 +4,10 @@
 //! impl BufRead -> Source (one for each format: calls) -> Begun (streams, threads, times) -> trace::Writer
 //! ```
 //!
-//! A `Source` reads from start to end. It keeps what its format requires: at most the live blocks and the kinds of
-//! blocks that occurred. Data that a format lacks is not made up: `About::lost` lists it. A format without times gets
-//! `STEP` nanoseconds for each call, so that events stay in order.
+//! A `Source` reads from start to end. It keeps what its format requires: at most the live blocks
+//! and the kinds of blocks that occurred. Data that a format lacks is not made up: `About::lost`
+//! lists it. A format without times gets `STEP` nanoseconds for each call, so that events stay in
+//! order.
 
 mod calls;
 mod heaptrack;

@@ -1,14 +1,14 @@
-//! The binary trace of glibc-malloc-trace-utils. It has records of 64 bytes, little-endian, and comes from a 64-bit
-//! program.
+//! The binary trace of glibc-malloc-trace-utils. It has records of 64 bytes, little-endian, and
+//! comes from a 64-bit program.
 //!
 //! ```text
 //! 0        4      5          8          16         24         32         40
 //! | thread | type | path     | first    | second   | size     | size 2   | sizes inside, unused |
 //! ```
 //!
-//! The first record is a magic one: its type is 255, `first` is 0x1234, and `size` is the bytes of a pointer. In other
-//! records, `second` is the new block, `first` the old one or the error of `posix_memalign`, and `size 2` the
-//! alignment. Records of type 0 were never filled.
+//! The first record is a magic one: its type is 255, `first` is 0x1234, and `size` is the bytes of
+//! a pointer. In other records, `second` is the new block, `first` the old one or the error of
+//! `posix_memalign`, and `size 2` the alignment. Records of type 0 were never filled.
 
 use std::io::{BufRead, ErrorKind};
 

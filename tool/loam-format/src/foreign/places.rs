@@ -7,7 +7,8 @@ const FIRST: u64 = 0x1_0000_0000;
 /// The least distance of two blocks, as in common allocators.
 const GRAIN: u64 = 16;
 
-/// Hands out addresses. Live blocks have different ones. A freed place is used again for the same size.
+/// Hands out addresses. Live blocks have different ones. A freed place is used again for the same
+/// size.
 #[derive(Debug)]
 pub struct Places {
     freed: HashMap<u64, Vec<u64>>,
@@ -28,7 +29,8 @@ impl Places {
         let freed = self.freed.get_mut(&room).and_then(Vec::pop);
         freed.unwrap_or_else(|| {
             let fresh = self.fresh;
-            // A recording whose blocks exceed the address space starts again: such blocks are not real anyway.
+            // A recording whose blocks exceed the address space starts again: such blocks are not
+            // real anyway.
             self.fresh = fresh.checked_add(room).unwrap_or(FIRST);
             fresh
         })

@@ -1,7 +1,7 @@
 //! The lines that a workload prints: a start, checkpoints and an end. Each is one JSON object.
 //!
-//! Unknown keys are kept in `extra`. Every figure may be missing or null, because not every experiment has every
-//! figure (an overhead needs live bytes).
+//! Unknown keys are kept in `extra`. Every figure may be missing or null, because not every
+//! experiment has every figure (an overhead needs live bytes).
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -35,8 +35,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Whether trials on both machines can be compared in one row: the hardware, system and settings must be the same.
-    /// Their load does not matter.
+    /// Whether trials on both machines can be compared in one row: the hardware, system and
+    /// settings must be the same. Their load does not matter.
     pub fn is_like(&self, other: &Machine) -> bool {
         let still = |one: &Machine| Machine {
             load_average: 0.0,

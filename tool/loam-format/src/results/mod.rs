@@ -1,8 +1,8 @@
 //! The results file: everything that a run measured and everything needed to draw it again.
 //!
-//! The file is JSON with a version. Readers ignore unknown keys, so keys may be added. A change that older readers
-//! would misunderstand raises `VERSION`. The lines that a workload printed are kept word for word, so that a later
-//! version of the tool can draw more from them.
+//! The file is JSON with a version. Readers ignore unknown keys, so keys may be added. A change
+//! that older readers would misunderstand raises `VERSION`. The lines that a workload printed are
+//! kept word for word, so that a later version of the tool can draw more from them.
 //!
 //! ```text
 //! Results
@@ -162,7 +162,8 @@ pub struct TraceRecord {
     pub program: String,
     /// The label of the allocator that the process ran on.
     pub recorded_allocator: String,
-    /// The measured allocator that is the same and has the same settings; none: it was not measured.
+    /// The measured allocator that is the same and has the same settings; none: it was not
+    /// measured.
     pub same_allocator: Option<String>,
     /// Events that were replayed.
     pub events: u64,
@@ -184,8 +185,8 @@ pub struct TraceRecord {
     /// The error of the replay's memory, once it was measured.
     #[serde(default)]
     pub error: Option<ReplayErrorRecord>,
-    /// The format of another program's recording that the trace was imported from. Such a recording has no touched
-    /// pages, so its replay can not be checked.
+    /// The format of another program's recording that the trace was imported from. Such a recording
+    /// has no touched pages, so its replay can not be checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<String>,
     /// Moments that the program marked with a name.
@@ -279,7 +280,8 @@ pub enum Status {
     WrongResult,
     /// It could not be started.
     NotStarted,
-    /// It had nothing to measure here and gave the reason: this allocator does not offer the variant.
+    /// It had nothing to measure here and gave the reason: this allocator does not offer the
+    /// variant.
     Unavailable,
 }
 

@@ -8,13 +8,15 @@
 //!          | kind | stream | stored | raw    | rows   | checksum  | payload: `stored` bytes |
 //! ```
 //!
-//! The checksum (CRC-32) covers the head's first 20 bytes and the payload. The payload is a zstd frame of `raw` bytes.
+//! The checksum (CRC-32) covers the head's first 20 bytes and the payload. The payload is a zstd
+//! frame of `raw` bytes.
 
 use std::io;
 
 /// The first bytes of a trace.
 pub const MAGIC: &[u8; 8] = b"LOAMTRC\n";
-/// The format's version. It changes if an older reader would misread the file; additions do not change it.
+/// The format's version. It changes if an older reader would misread the file; additions do not
+/// change it.
 pub const VERSION: u16 = 2;
 /// That of a trace without weights: older readers read it.
 pub const UNWEIGHTED: u16 = 1;
@@ -26,8 +28,8 @@ pub const CHUNK_HEAD: usize = 24;
 pub const MAX_RAW: usize = 16 << 20;
 /// The most rows of a chunk.
 pub const MAX_ROWS: u32 = 1 << 18;
-/// A number from here on is not a kind. The list will never have so many kinds, and the bytes of a text are such
-/// numbers.
+/// A number from here on is not a kind. The list will never have so many kinds, and the bytes of a
+/// text are such numbers.
 pub const MAX_KIND: u32 = 1 << 16;
 /// The compression level of zstd. It is low because the drainer runs beside the program.
 const LEVEL: i32 = 1;

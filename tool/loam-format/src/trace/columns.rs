@@ -58,11 +58,13 @@ pub enum Column {
     Time,
     /// Requested bytes.
     Size,
-    /// The logarithm of the alignment, plus one. 0: the alignment is not a power of two, and follows.
+    /// The logarithm of the alignment, plus one. 0: the alignment is not a power of two, and
+    /// follows.
     Alignment,
     /// Resident pages.
     Touched,
-    /// The size of a sized free minus the block's own size; the child of a fork; a number of dropped events.
+    /// The size of a sized free minus the block's own size; the child of a fork; a number of
+    /// dropped events.
     Extra,
     /// The address of an allocated block.
     Address,

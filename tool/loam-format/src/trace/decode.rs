@@ -30,7 +30,8 @@ pub enum DecodeError {
     Long,
 }
 
-/// The predictor and the blocks of a chunk. They are kept from chunk to chunk, so that their memory is used again.
+/// The predictor and the blocks of a chunk. They are kept from chunk to chunk, so that their memory
+/// is used again.
 #[derive(Debug, Default)]
 pub struct Decoder {
     predictor: Predictor,
@@ -73,8 +74,9 @@ impl Columns<'_> {
 }
 
 impl Decoder {
-    /// Appends the events of a chunk to `out`. Returns how many events of the stream came before the chunk. `unit` is
-    /// the header's, in nanoseconds. After an error, `out` holds the events that were read before it.
+    /// Appends the events of a chunk to `out`. Returns how many events of the stream came before
+    /// the chunk. `unit` is the header's, in nanoseconds. After an error, `out` holds the events
+    /// that were read before it.
     pub fn decode(
         &mut self,
         payload: &[u8],

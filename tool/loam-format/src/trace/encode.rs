@@ -9,9 +9,9 @@ use super::event::{AllocFamily, Event, FreeFamily, Record};
 use super::predict::{table, Predictor};
 use super::varint::{put, zigzag};
 
-/// Places for recent blocks; a power of two. Only the encoder has them: a forgotten block costs a longer number and
-/// nothing else, so this may change without a change of the format. 2^16 places are 1 MiB, the size of a core's own
-/// cache.
+/// Places for recent blocks; a power of two. Only the encoder has them: a forgotten block costs a
+/// longer number and nothing else, so this may change without a change of the format. 2^16 places
+/// are 1 MiB, the size of a core's own cache.
 const RECENT: usize = 1 << 16;
 /// Nanoseconds after which a chunk is closed. A crash therefore loses little.
 const CHUNK_AGE: u64 = 1_000_000_000;
@@ -154,8 +154,8 @@ impl Encoder {
         self.unit.nanoseconds(self.last_time)
     }
 
-    /// Whether the chunk must be finished: it has as many rows as a chunk may have, or its last event is much later
-    /// than its first.
+    /// Whether the chunk must be finished: it has as many rows as a chunk may have, or its last
+    /// event is much later than its first.
     #[inline(always)]
     pub fn is_closed(&self) -> bool {
         self.rows >= self.limit
@@ -181,7 +181,8 @@ impl Encoder {
         self.rows += 1;
     }
 
-    /// The same for the allocation of a block in a family without alignments. Address 0: the request failed.
+    /// The same for the allocation of a block in a family without alignments. Address 0: the
+    /// request failed.
     #[inline(always)]
     pub fn push_allocated(&mut self, family: AllocFamily, address: u64, size: u64) {
         let failed = self.put_block(self.run.0, address, size);
@@ -206,8 +207,8 @@ impl Encoder {
         }
     }
 
-    /// Sets the time of the next events, in nanoseconds. It must be called before a chunk's first event, and may be
-    /// called as often as is useful.
+    /// Sets the time of the next events, in nanoseconds. It must be called before a chunk's first
+    /// event, and may be called as often as is useful.
     #[inline(never)]
     pub fn advance(&mut self, nanoseconds: u64) {
         let time = self.unit.count(nanoseconds);
@@ -254,8 +255,8 @@ impl Encoder {
         }
     }
 
-    /// Appends the chunk to `out` and begins the next one. `number` events of the stream come before the chunk.
-    /// Returns the bytes of each column.
+    /// Appends the chunk to `out` and begins the next one. `number` events of the stream come
+    /// before the chunk. Returns the bytes of each column.
     pub fn finish(&mut self, number: u64, out: &mut Vec<u8>) -> [u64; Column::ALL.len()] {
         self.end_run(0);
         self.put_same_times();
@@ -363,7 +364,8 @@ impl Encoder {
         FLAG
     }
 
-    /// Writes the size and the place of a block. Returns the flag, which is set if the request failed.
+    /// Writes the size and the place of a block. Returns the flag, which is set if the request
+    /// failed.
     #[inline(always)]
     fn put_block(&mut self, thread: u32, address: u64, size: u64) -> u8 {
         self.put(Column::Size, size);
@@ -398,8 +400,8 @@ impl Encoder {
         &mut self.recent[(key >> (64 - RECENT.trailing_zeros())) as usize]
     }
 
-    /// Writes which block is freed: how many blocks ago it was allocated, or 0 and the distance from the last address
-    /// of this kind. Returns the block's bytes if they are known.
+    /// Writes which block is freed: how many blocks ago it was allocated, or 0 and the distance
+    /// from the last address of this kind. Returns the block's bytes if they are known.
     #[inline(always)]
     fn put_freed(&mut self, thread: u32, address: u64) -> Option<u64> {
         let key = address << CHUNK_BITS | self.chunk;

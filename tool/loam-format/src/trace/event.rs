@@ -148,9 +148,11 @@ pub enum Event {
         /// Number of its resident pages, if a look counted them.
         touched: Option<u64>,
     },
-    /// A block is about to be resized. It does not count as live until the same thread's `ResizeTo`.
+    /// A block is about to be resized. It does not count as live until the same thread's
+    /// `ResizeTo`.
     ///
-    /// A resize is two events, because another thread may be given the old place before `realloc` returns.
+    /// A resize is two events, because another thread may be given the old place before `realloc`
+    /// returns.
     ResizeFrom {
         /// The block.
         address: u64,
@@ -159,7 +161,8 @@ pub enum Event {
     },
     /// The resize of the same thread is done.
     ResizeTo {
-        /// The block's new address. 0: the request failed, and the block keeps its address and size.
+        /// The block's new address. 0: the request failed, and the block keeps its address and
+        /// size.
         address: u64,
         /// Bytes asked for.
         size: u64,

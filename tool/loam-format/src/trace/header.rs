@@ -37,8 +37,8 @@ pub struct Header {
     pub cgroup: BTreeMap<String, String>,
     /// Environment variables that allocators read.
     pub environment: BTreeMap<String, String>,
-    /// Average requested bytes between two blocks with a recorded stack; 0: no stacks. A block of `s` bytes was chosen
-    /// with probability `1 - exp(-s / stack_bytes)`.
+    /// Average requested bytes between two blocks with a recorded stack; 0: no stacks. A block of
+    /// `s` bytes was chosen with probability `1 - exp(-s / stack_bytes)`.
     #[serde(skip_serializing_if = "is_none")]
     pub stack_bytes: u64,
     /// What the blocks of a sampled trace are, in words; empty: all blocks that there were.
@@ -62,7 +62,8 @@ pub struct Origin {
     pub format: String,
     /// Its file.
     pub file: String,
-    /// The data of the program that it lacks, as parts of a list. A replay of such a trace can not be checked.
+    /// The data of the program that it lacks, as parts of a list. A replay of such a trace can not
+    /// be checked.
     pub lost: Vec<String>,
 }
 
@@ -107,7 +108,8 @@ pub enum How {
     Attach,
 }
 
-/// A stream, which is one process image. It is written again when more is known; the last version counts.
+/// A stream, which is one process image. It is written again when more is known; the last version
+/// counts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
@@ -150,8 +152,9 @@ pub struct Module {
     pub end: u64,
     /// The offset in the file of the byte at `start`.
     pub offset: u64,
-    /// Functions at addresses of frames, if the imported recording named them. They are in ascending order of
-    /// addresses. If one address has several functions, the innermost inlined one comes first.
+    /// Functions at addresses of frames, if the imported recording named them. They are in
+    /// ascending order of addresses. If one address has several functions, the innermost inlined
+    /// one comes first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<Named>,
 }

@@ -48,13 +48,15 @@ impl Wanted {
     };
 }
 
-/// The most memory that the descriptions, ends and marks of all streams may take together, since readers keep them. A
-/// chunk of JSON may have 16 MiB in a few kilobytes of the file. Chosen: a build of a hundred thousand processes has a quarter.
+/// The most memory that the descriptions, ends and marks of all streams may take together, since
+/// readers keep them. A chunk of JSON may have 16 MiB in a few kilobytes of the file. Chosen: a
+/// build of a hundred thousand processes has a quarter.
 pub const MOST_DESCRIBED: u64 = 1 << 30;
 /// What a reader has for each stream.
 const STREAM: u64 = 1 << 10;
 
-/// What the texts of all streams take. A later description of a process replaces the earlier one; marks add up.
+/// What the texts of all streams take. A later description of a process replaces the earlier one;
+/// marks add up.
 #[derive(Debug, Default)]
 struct Described {
     replaced: BTreeMap<(u32, u32), u64>,
@@ -101,8 +103,8 @@ impl Described {
     }
 }
 
-/// At most what a JSON text takes in memory: its bytes, a structure for each brace, a string for each two quotes, twice because a
-/// list that grows has room for twice its elements.
+/// At most what a JSON text takes in memory: its bytes, a structure for each brace, a string for
+/// each two quotes, twice because a list that grows has room for twice its elements.
 fn weight(payload: &[u8], structure: u64) -> u64 {
     let each = |byte: &u8| match byte {
         b'{' => 2 * structure,
@@ -120,7 +122,8 @@ pub struct Items<R> {
     wanted: Wanted,
     only: Option<u32>,
     decoder: Decoder,
-    /// The events of the present chunk, its stream, the number of its first event, and the index of the next event.
+    /// The events of the present chunk, its stream, the number of its first event, and the index of
+    /// the next event.
     events: Vec<Record>,
     stream: u32,
     first: u64,
@@ -132,7 +135,8 @@ pub struct Items<R> {
     missing: u64,
 }
 
-/// The error for a trace without a header. `found` is the kind of the chunk in its place, if there is one.
+/// The error for a trace without a header. `found` is the kind of the chunk in its place, if there
+/// is one.
 fn no_header<R: Read>(reader: &Reader<R>, found: Option<ChunkKind>) -> ReadError {
     match (reader.damage().first(), found) {
         (Some(damage), None) if damage.what == Wrong::Cut => ReadError::CutHead(reader.offset()),
@@ -206,8 +210,8 @@ impl<R: Read> Items<R> {
         self.reader.offset()
     }
 
-    /// The next events, without a copy of each: `(stream, number of the first, events)`. An item that is not an event
-    /// comes alone.
+    /// The next events, without a copy of each: `(stream, number of the first, events)`. An item
+    /// that is not an event comes alone.
     pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, ReadError> {
         loop {
             if let Some((stream, item)) = self.tables.pop_front() {
@@ -265,7 +269,8 @@ impl<R: Read> Items<R> {
                 let decoded = self
                     .decoder
                     .decode(payload, chunk.rows, unit, &mut self.events);
-                // The checksum was right, so the writer made an error. Nothing of the chunk is trusted.
+                // The checksum was right, so the writer made an error. Nothing of the chunk is
+                // trusted.
                 match decoded {
                     Ok(first) => {
                         self.first = first;
@@ -290,7 +295,8 @@ impl<R: Read> Items<R> {
     /// A gap before a chunk's first event means that a chunk was lost.
     fn count(&mut self, chunk: &Chunk) {
         let at = chunk.stream as usize;
-        // Streams are numbered from 0 without gaps. A huge number is an error of the writer and is not counted.
+        // Streams are numbered from 0 without gaps. A huge number is an error of the writer and is
+        // not counted.
         if at >= self.seen.len() {
             if at > self.seen.len() + (1 << 20) {
                 return;

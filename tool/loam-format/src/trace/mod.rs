@@ -1,17 +1,19 @@
-//! The trace of a program's allocations: one file, written while the program runs, and read in one pass.
-//! `formats/trace.md` explains the format and `formats/trace.toml` declares it. Tests hold both equal to this code.
+//! The trace of a program's allocations: one file, written while the program runs, and read in one
+//! pass. `formats/trace.md` explains the format and `formats/trace.toml` declares it. Tests hold
+//! both equal to this code.
 //!
 //! ```text
 //! Event -> encode (columns) -> chunk (zstd, checksum) -> Writer -> impl Write
 //! impl Read -> Reader (chunks) -> decode -> Items (events, samples, processes) -> Ordered (live blocks)
 //! ```
 //!
-//! A *stream* is one process image: a program after its start, its `exec` or its `fork`. The events of a stream are in
-//! one order, that of the process. A *chunk* does not depend on other chunks: if a chunk is lost, only its own events
-//! are lost. Times are nanoseconds since the recording began, stored in units of `unit_ns`.
+//! A *stream* is one process image: a program after its start, its `exec` or its `fork`. The events
+//! of a stream are in one order, that of the process. A *chunk* does not depend on other chunks: if
+//! a chunk is lost, only its own events are lost. Times are nanoseconds since the recording began,
+//! stored in units of `unit_ns`.
 //!
-//! Limits: the reader's memory is bounded by the largest chunk (`MAX_RAW`, `MAX_ROWS`) and by what it holds of all
-//! streams' descriptions (`MOST_DESCRIBED`), never by a length that a file claims.
+//! Limits: the reader's memory is bounded by the largest chunk (`MAX_RAW`, `MAX_ROWS`) and by what
+//! it holds of all streams' descriptions (`MOST_DESCRIBED`), never by a length that a file claims.
 
 mod chunk;
 mod columns;

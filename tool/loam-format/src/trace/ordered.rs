@@ -11,25 +11,27 @@
 //!   begun and ended      the old block ends, the new one is live at X
 //! ```
 //!
-//! A recorder stamps a free before it takes effect, and an allocation after it returned. The order of stamps is
-//! therefore possible, except where the processor reorders by some tens of nanoseconds. An event that contradicts the
-//! live blocks waits for the event that explains it, for at least `WINDOW_EVENTS` events and `WINDOW_TIME`. Events
-//! that remain unexplained are counted: frees of blocks without a recorded beginning, and blocks without a recorded
-//! end whose memory was handed out again. The memory in use is that of the live blocks.
+//! A recorder stamps a free before it takes effect, and an allocation after it returned. The order
+//! of stamps is therefore possible, except where the processor reorders by some tens of
+//! nanoseconds. An event that contradicts the live blocks waits for the event that explains it, for
+//! at least `WINDOW_EVENTS` events and `WINDOW_TIME`. Events that remain unexplained are counted:
+//! frees of blocks without a recorded beginning, and blocks without a recorded end whose memory was
+//! handed out again. The memory in use is that of the live blocks.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::event::{AllocFamily, Event, FreeFamily, Record};
 
-/// The least number of events that a contradiction waits for. Chosen: a hundred cores, each with dozens of events in
-/// flight.
+/// The least number of events that a contradiction waits for. Chosen: a hundred cores, each with
+/// dozens of events in flight.
 const WINDOW_EVENTS: u64 = 4_096;
-/// The least nanoseconds that it waits for. Chosen: many times the delay by which a processor reorders.
+/// The least nanoseconds that it waits for. Chosen: many times the delay by which a processor
+/// reorders.
 const WINDOW_TIME: u64 = 1_000_000;
 
-/// A hash of addresses. One multiplication spreads them well enough. A trace that is made to have collisions only
-/// slows its own reading.
+/// A hash of addresses. One multiplication spreads them well enough. A trace that is made to have
+/// collisions only slows its own reading.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct AddressHasher(u64);
 
@@ -54,7 +56,8 @@ pub type ByAddress<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 /// A live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Its number. Blocks are numbered from 0 in the order in which they begin. A resize keeps the number.
+    /// Its number. Blocks are numbered from 0 in the order in which they begin. A resize keeps the
+    /// number.
     pub id: u64,
     /// Its address.
     pub address: u64,
@@ -215,7 +218,8 @@ impl Ordered {
         self.repairs
     }
 
-    /// Takes the stream's next event. Appends its meaning to `out`, and that of waiting events that it explains.
+    /// Takes the stream's next event. Appends its meaning to `out`, and that of waiting events that
+    /// it explains.
     pub fn push(&mut self, record: &Record, out: &mut Vec<Act>) {
         self.push_numbered(self.events, record, out);
     }
@@ -318,7 +322,8 @@ impl Ordered {
         }
     }
 
-    /// Adds a live block. If another block lives at the address, the end of that block was not recorded.
+    /// Adds a live block. If another block lives at the address, the end of that block was not
+    /// recorded.
     fn place(&mut self, time: u64, thread: u32, block: Block, out: &mut Vec<Act>) {
         if let Some(block) = self.live.insert(block.address, block) {
             self.repairs.allocations_over_live += 1;
@@ -376,7 +381,8 @@ impl Ordered {
                 }));
                 return;
             }
-            // Two allocations wait for one address: the free of the first one will not come any more.
+            // Two allocations wait for one address: the free of the first one will not come any
+            // more.
             Some(Waiting { ticket, .. }) => self.expire(address, ticket, out),
             None => {}
         }
@@ -460,8 +466,8 @@ impl Ordered {
                     after,
                     touched,
                 });
-                // If another block lives there, its free is late. The address is taken at once, since the resized
-                // block is known.
+                // If another block lives there, its free is late. The address is taken at once,
+                // since the resized block is known.
                 self.place(time, thread, after, out);
             }
             (None, 0) => {}

@@ -1,9 +1,11 @@
-//! Guesses where the next block will lie, and numbers the blocks of a chunk. The encoder and the decoder make the same
-//! guesses from the same events, so that a right guess costs only a small number.
+//! Guesses where the next block will lie, and numbers the blocks of a chunk. The encoder and the
+//! decoder make the same guesses from the same events, so that a right guess costs only a small
+//! number.
 //!
-//! The next block of a size is most likely the one that the same thread freed last (the *lane's* stack). Otherwise it
-//! is the next slot of a span (the lane's last address plus its step), or lies behind the last block (glibc's top). A
-//! lane is a hash of a thread and a rounded size. If two lanes share a place, the guesses are only worse.
+//! The next block of a size is most likely the one that the same thread freed last (the *lane's*
+//! stack). Otherwise it is the next slot of a span (the lane's last address plus its step), or lies
+//! behind the last block (glibc's top). A lane is a hash of a thread and a rounded size. If two
+//! lanes share a place, the guesses are only worse.
 //!
 //! An address is stored as a code and, for `ABSOLUTE`, a second number:
 //!
@@ -142,8 +144,8 @@ pub fn table<T: Copy + Default, const N: usize>() -> Box<[T; N]> {
         .unwrap_or_else(|_| unreachable!("it has N places"))
 }
 
-/// The class of a size. Allocators treat the sizes of a class alike: steps of 16 bytes up to 1 KiB, then eight steps
-/// for each doubling.
+/// The class of a size. Allocators treat the sizes of a class alike: steps of 16 bytes up to 1 KiB,
+/// then eight steps for each doubling.
 #[inline(always)]
 fn rounded(size: u64) -> u64 {
     if size <= 1_024 {

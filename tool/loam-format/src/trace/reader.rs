@@ -190,7 +190,8 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The next sound chunk of a known kind, with its payload. `None`: the trace ends, or its readable part.
+    /// The next sound chunk of a known kind, with its payload. `None`: the trace ends, or its
+    /// readable part.
     pub fn next_chunk(&mut self) -> Result<Option<(Chunk, &[u8])>, ReadError> {
         while let Some((offset, head, bytes)) = self.next_head()? {
             if !self.payload(offset, &head)? {
@@ -290,8 +291,8 @@ impl<R: Read> Reader<R> {
         Ok(Some((offset, head, bytes)))
     }
 
-    /// Reads the payload; false if the file ends within it. Memory grows with the bytes that exist, not with the
-    /// length in the head.
+    /// Reads the payload; false if the file ends within it. Memory grows with the bytes that exist,
+    /// not with the length in the head.
     fn payload(&mut self, offset: u64, head: &ChunkHead) -> Result<bool, ReadError> {
         self.stored.clear();
         let wanted = u64::from(head.stored);

@@ -1,8 +1,10 @@
-//! Tables of numbers, each in a chunk: samples of a process, pages of live blocks, stacks and frames, the index.
+//! Tables of numbers, each in a chunk: samples of a process, pages of live blocks, stacks and
+//! frames, the index.
 //!
-//! A table is the number of its columns, then each column with its length. A column has the differences from row to
-//! row. An unknown value is stored as 0, a known one as the value plus one, so that a reader needs no second column
-//! for that. Columns are only added at the end: a reader uses those that it knows.
+//! A table is the number of its columns, then each column with its length. A column has the
+//! differences from row to row. An unknown value is stored as 0, a known one as the value plus one,
+//! so that a reader needs no second column for that. Columns are only added at the end: a reader
+//! uses those that it knows.
 
 use super::decode::DecodeError;
 use super::varint::{put, unzigzag, zigzag, Input};
@@ -96,8 +98,8 @@ macro_rules! row {
 }
 
 row! {
-    /// A process as the system shows it, seen from outside. Counts and times are since its start. A figure that was
-    /// not read is `None`.
+    /// A process as the system shows it, seen from outside. Counts and times are since its start. A
+    /// figure that was not read is `None`.
     Sample {
         /// Nanoseconds since the recording began.
         time = "time",
@@ -151,11 +153,11 @@ row! {
         event = "event",
         /// Number of the innermost frame. None: the stack is not known.
         frame = "frame",
-        /// 1: frames further out are missing, since the stack was longer than the copied part, or could not be
-        /// followed to its end.
+        /// 1: frames further out are missing, since the stack was longer than the copied part, or
+        /// could not be followed to its end.
         cut = "cut",
-        /// How many blocks it stands for, in thousandths. None: what the header's `stack_bytes` and the block's size
-        /// say. Only traces of version 2 have it.
+        /// How many blocks it stands for, in thousandths. None: what the header's `stack_bytes` and
+        /// the block's size say. Only traces of version 2 have it.
         #[serde(skip_serializing_if = "Option::is_none")]
         weight = "weight",
     }
@@ -165,7 +167,8 @@ impl Stack {
     /// The columns of version 1.
     pub(super) const UNWEIGHTED: usize = Stack::COLUMNS.len() - 1;
 
-    /// The probability with which a block of this size was chosen. `mean`: the header's `stack_bytes`.
+    /// The probability with which a block of this size was chosen. `mean`: the header's
+    /// `stack_bytes`.
     pub fn chance(&self, size: u64, mean: u64) -> f64 {
         match self.weight {
             Some(weight) => (1000.0 / weight.max(1) as f64).min(1.0),
@@ -174,13 +177,15 @@ impl Stack {
     }
 }
 
-/// The probability that a block of this size is chosen for the sample, if `mean` is the average distance in bytes.
+/// The probability that a block of this size is chosen for the sample, if `mean` is the average
+/// distance in bytes.
 pub fn chance(size: u64, mean: u64) -> f64 {
     -f64::exp_m1(-(size as f64) / mean as f64)
 }
 
 row! {
-    /// A frame: a place in the code, and the frame that called it. Stacks share the frames of a common beginning.
+    /// A frame: a place in the code, and the frame that called it. Stacks share the frames of a
+    /// common beginning.
     Frame {
         /// Its number in the stream.
         number = "number",
@@ -188,8 +193,8 @@ row! {
         caller = "caller",
         /// Index of the process's module that it lies in; none: it lies in no file.
         module = "module",
-        /// Address of the instruction, or of the last byte of the call, as the module's file numbers them. Without a
-        /// module it is an address in memory.
+        /// Address of the instruction, or of the last byte of the call, as the module's file
+        /// numbers them. Without a module it is an address in memory.
         address = "address",
     }
 }

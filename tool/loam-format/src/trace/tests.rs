@@ -315,7 +315,8 @@ fn the_index_names_every_chunk() {
 
 #[test]
 fn events_of_a_later_version_are_passed_over() {
-    // The payload has two unknown events between two frees of old blocks: one with an extra, one without.
+    // The payload has two unknown events between two frees of old blocks: one with an extra, one
+    // without.
     let mut payload = vec![0, 0];
     let free = columns::FREE;
     let later = columns::OTHER | 9;

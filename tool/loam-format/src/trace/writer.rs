@@ -111,8 +111,8 @@ const END_RESERVE: u64 = 512;
 const DESCRIPTION_RESERVE: u64 = 1 << 10;
 /// The same for each chunk, for its row of the index.
 const CHUNK_RESERVE: u64 = 32;
-/// A chunk of a bounded file has at most one event for each 32 bytes of the file. An event takes two to eight bytes, so
-/// several chunks fit.
+/// A chunk of a bounded file has at most one event for each 32 bytes of the file. An event takes
+/// two to eight bytes, so several chunks fit.
 const CHUNK_SHARE: u64 = 32;
 
 impl<W: Write> Writer<W> {
@@ -143,14 +143,15 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Bounds the file. A chunk of events or of a table that does not fit any more is left out, and so is each later one:
-    /// the trace ends there. A first description of a process and an end are always written, a later description if the
-    /// file has room for it.
+    /// Bounds the file. A chunk of events or of a table that does not fit any more is left out, and
+    /// so is each later one: the trace ends there. A first description of a process and an end are
+    /// always written, a later description if the file has room for it.
     pub fn bound(&mut self, most: Option<u64>) {
         self.most = most.unwrap_or(u64::MAX);
     }
 
-    /// Whether something was left out because the file is as large as it may be, or hardly anything more fits.
+    /// Whether something was left out because the file is as large as it may be, or hardly anything
+    /// more fits.
     pub fn is_full(&self) -> bool {
         self.is_full || self.reserved() + self.open * DESCRIPTION_RESERVE > self.most
     }
@@ -219,8 +220,8 @@ impl<W: Write> Writer<W> {
                 .map_or(0, |encoder| encoder.rows().into())
     }
 
-    /// Adds a sample of the process at `sample.time`. The samples of a stream come in order of time. The number of the
-    /// event is set here.
+    /// Adds a sample of the process at `sample.time`. The samples of a stream come in order of
+    /// time. The number of the event is set here.
     pub fn sample(&mut self, stream: Stream, mut sample: Sample) -> Result<(), WriteError> {
         sample.event = Some(self.events(stream));
         let samples = &mut self.streams[stream.0 as usize].samples;

@@ -1,5 +1,6 @@
-//! What a program would save if its long-lived blocks were kept apart. In these replays the long-lived blocks come
-//! from a private Loam heap, and all other blocks from the recorded allocator.
+//! What a program would save if its long-lived blocks were kept apart. In these replays the
+//! long-lived blocks come from a private Loam heap, and all other blocks from the recorded
+//! allocator.
 
 use std::path::Path;
 
@@ -10,10 +11,11 @@ use crate::analyse::stats::Summary;
 use crate::replay::lives::CLASSES;
 use crate::traces::lives::Found;
 
-/// Labels of these replays: `apart-1` to `apart-3`. The number is the shortest class of lifetime that is kept apart.
+/// Labels of these replays: `apart-1` to `apart-3`. The number is the shortest class of lifetime
+/// that is kept apart.
 const LABEL: &str = "apart-";
-/// A split is tried only if both sides have this share of the requested bytes. Chosen: a smaller side shows no
-/// difference.
+/// A split is tried only if both sides have this share of the requested bytes. Chosen: a smaller
+/// side shows no difference.
 const LEAST_SHARE: f64 = 0.001;
 
 /// What the separation saves.
@@ -23,7 +25,8 @@ pub struct Separated {
     pub class: u8,
     /// Share of the requested bytes in blocks that are kept apart.
     pub share: f64,
-    /// Whether blocks were split by their call sites; otherwise each block was split by its own life.
+    /// Whether blocks were split by their call sites; otherwise each block was split by its own
+    /// life.
     pub by_site: bool,
     /// Average memory, divided by that of the recorded allocator.
     pub ratio: Summary,
@@ -68,16 +71,18 @@ pub fn least(places: &[Place]) -> Option<&Place> {
         .min_by(|a, b| a.memory.median.total_cmp(&b.memory.median))
 }
 
-/// What the separation surely saves, if it saves more than a change of the allocator alone. The ratios refer to the
-/// recorded allocator. `first` are the places of all candidates after one trial.
+/// What the separation surely saves, if it saves more than a change of the allocator alone. The
+/// ratios refer to the recorded allocator. `first` are the places of all candidates after one
+/// trial.
 pub fn judge(places: &[Place], first: &[Place], base: &str, found: &Found) -> Option<Separated> {
     let place = least(places)?;
     let ratio = place.memory_ratio?;
     if ratio.median > WORTH || ratio.high >= 1.0 || ratio.count < 2 {
         return None;
     }
-    // A heap that is as small without a change of the program is the better answer, if it is cheap too. The same holds
-    // for the private heap's allocator if it serves all blocks: then the separation is not what saves.
+    // A heap that is as small without a change of the program is the better answer, if it is cheap
+    // too. The same holds for the private heap's allocator if it serves all blocks: then the
+    // separation is not what saves.
     let is_other = |other: &&Place, base: Option<&Place>| {
         let is_cheap = base.is_none_or(|base| other.time.median <= COST * base.time.median);
         !is_apart(&other.allocator) && is_cheap

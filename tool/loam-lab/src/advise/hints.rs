@@ -1,5 +1,5 @@
-//! What to change in the program itself. A hint names a part of the program's memory that is worth a change, the
-//! cause, and the remedy.
+//! What to change in the program itself. A hint names a part of the program's memory that is worth
+//! a change, the cause, and the remedy.
 
 use loam_format::units::Unit;
 use loam_format::words;
@@ -16,7 +16,8 @@ use crate::traces::stacks::Stacks;
 const SHARE: f64 = 1.0 - super::WORTH;
 /// The fewest bytes that a hint must bring: saving less is not worth a change. Chosen.
 const LEAST_BYTES: u64 = 1 << 20;
-/// A container grows step by step if one request in this many is a resize that moves the block. Chosen.
+/// A container grows step by step if one request in this many is a resize that moves the block.
+/// Chosen.
 const MOVES: u64 = 10;
 /// Such moves grow a block by less than this factor. A container that doubles is no trouble.
 const STEP: f64 = 1.4;
@@ -139,11 +140,13 @@ pub fn growing(shapes: &Shapes) -> Option<Hint> {
     })
 }
 
-/// Three of four requests are small, and rare large buffers hold the memory: the larger a block is, the rarer is a
-/// request for it and the longer it stays. A cache that keeps the largest buffer shows this pattern (article 003).
-/// Large blocks that all stay are the program's working data instead.
+/// Three of four requests are small, and rare large buffers hold the memory: the larger a block is,
+/// the rarer is a request for it and the longer it stays. A cache that keeps the largest buffer
+/// shows this pattern (article 003). Large blocks that all stay are the program's working data
+/// instead.
 pub fn buffers(shapes: &Shapes) -> Option<Hint> {
-    /// At least this many sizes above the cut-off must show the pattern, each with at least `BLOCKS` blocks.
+    /// At least this many sizes above the cut-off must show the pattern, each with at least
+    /// `BLOCKS` blocks.
     const SIZES: usize = 3;
     const BLOCKS: u64 = 4;
     /// The share of large blocks that stay must be this many times that of the small ones.
@@ -227,8 +230,8 @@ fn separate(one: &Separated, stacks: Option<&Stacks>) -> Hint {
     }
 }
 
-/// The call sites with the most bytes that live as long, in words. A call site is named only if most of its bytes live
-/// that long: otherwise its blocks can not be moved.
+/// The call sites with the most bytes that live as long, in words. A call site is named only if
+/// most of its bytes live that long: otherwise its blocks can not be moved.
 fn call_sites(stacks: &Stacks, class: u8) -> Vec<String> {
     let long = |lives: &[f64]| lives[usize::from(class)..].iter().sum::<f64>();
     let all: f64 = stacks.sites.iter().map(|site| long(&site.lives)).sum();
@@ -300,7 +303,8 @@ mod tests {
         }];
         let hint = above_class(&one, &[room(1_040, 1_280, 1_024, 1_024)], "it").unwrap();
         assert_eq!(hint.bytes, Some(25_600_000));
-        // Three cases without a hint: no class just below, a class that is hardly smaller, and few blocks.
+        // Three cases without a hint: no class just below, a class that is hardly smaller, and few
+        // blocks.
         assert_eq!(above_class(&one, &[room(1_040, 1_280, 0, 0)], "it"), None);
         assert_eq!(
             above_class(&one, &[room(1_040, 1_040, 1_039, 1_024)], "it"),
@@ -354,8 +358,8 @@ mod tests {
         ];
         let with = |large: &[(usize, u64, u64)]| made(&[&small[..], large].concat());
         assert!(with(&large).unwrap().text.contains("up to 2048 bytes"));
-        // Three cases without a hint: with a cut-off the large blocks go; a program's own large blocks all stay; large
-        // blocks that are requested often are no rarities.
+        // Three cases without a hint: with a cut-off the large blocks go; a program's own large
+        // blocks all stay; large blocks that are requested often are no rarities.
         assert_eq!(
             with(&large.map(|(at, requests, _)| (at, requests, requests / 30))),
             None

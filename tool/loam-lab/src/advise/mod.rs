@@ -5,9 +5,9 @@
 //!   -> trials in rounds -> the frontier, and one of it that is surely better than what was recorded, or none
 //! ```
 //!
-//! Memory is the average resident, time that of the processor. Nothing here measures. `apart` judges replays that keep
-//! long-lived blocks apart, `hints` says what to change in the program, `verify` judges real runs, `page` is the answer as
-//! text, JSON and HTML.
+//! Memory is the average resident, time that of the processor. Nothing here measures. `apart`
+//! judges replays that keep long-lived blocks apart, `hints` says what to change in the program,
+//! `verify` judges real runs, `page` is the answer as text, JSON and HTML.
 
 pub mod apart;
 pub mod hints;
@@ -30,16 +30,17 @@ use crate::experiments::replay::{average, processor, OTHERS_ERROR};
 
 /// Candidates that get all trials, beside the recorded allocator.
 pub const MOST_KEPT: usize = 5;
-/// A candidate is beaten if another one has this part of both its memory and its time, or less. The margin is needed
-/// because a single trial scatters.
+/// A candidate is beaten if another one has this part of both its memory and its time, or less. The
+/// margin is needed because a single trial scatters.
 const BEATEN_BY: f64 = 0.97;
-/// The ratio that is worth a change: beyond the error of a replay on another allocator than the recorded one.
+/// The ratio that is worth a change: beyond the error of a replay on another allocator than the
+/// recorded one.
 const WORTH: f64 = 1.0 - OTHERS_ERROR;
 /// By what factor the other of the two figures may grow.
 const COST: f64 = 1.10;
 
-/// The candidates where the user names none: every allocator on this machine, as it is and as its authors advise to
-/// save memory.
+/// The candidates where the user names none: every allocator on this machine, as it is and as its
+/// authors advise to save memory.
 pub fn candidates(available: &[Allocator]) -> Vec<String> {
     let mut specs = Vec::new();
     for allocator in available.iter().filter(|one| one.status == Status::Found) {
@@ -64,12 +65,13 @@ pub struct Place {
     pub time: Summary,
     /// Memory, divided by that of the recorded allocator, paired by round.
     pub memory_ratio: Option<Summary>,
-    /// The program's processor time, in the same way: the rest of the program takes as long on every allocator.
+    /// The program's processor time, in the same way: the rest of the program takes as long on
+    /// every allocator.
     pub time_ratio: Option<Summary>,
 }
 
-/// The part of the program's processor time that its allocator takes, by the replay on the recorded one: a heap that is
-/// twice as fast saves half of this. 1 if the program's time is not known.
+/// The part of the program's processor time that its allocator takes, by the replay on the recorded
+/// one: a heap that is twice as fast saves half of this. 1 if the program's time is not known.
 fn heap_share(results: &Results, base: &Row) -> f64 {
     let mut traces = results
         .experiments
@@ -105,8 +107,8 @@ pub fn places(results: &Results, base: &str) -> Vec<Place> {
     view.rows.iter().filter_map(place).collect()
 }
 
-/// The places that no other place beats in both figures by the factor, least memory first. Replays that change the
-/// program (`apart`) are left out.
+/// The places that no other place beats in both figures by the factor, least memory first. Replays
+/// that change the program (`apart`) are left out.
 pub fn frontier(places: &[Place], factor: f64) -> Vec<&Place> {
     let beats = |other: &Place, one: &Place| {
         let (memory, time) = (
@@ -123,8 +125,9 @@ pub fn frontier(places: &[Place], factor: f64) -> Vec<&Place> {
     kept
 }
 
-/// Labels of the candidates that get further trials. The recorded allocator is left out, because it is measured
-/// anyway. The replay with long-lived blocks apart that has the least memory comes last.
+/// Labels of the candidates that get further trials. The recorded allocator is left out, because it
+/// is measured anyway. The replay with long-lived blocks apart that has the least memory comes
+/// last.
 pub fn kept(places: &[Place], base: &str) -> Vec<String> {
     let front = frontier(places, BEATEN_BY);
     let mut labels: Vec<String> = front
@@ -142,8 +145,9 @@ pub fn kept(places: &[Place], base: &str) -> Vec<String> {
     labels
 }
 
-/// The place to advise: one with less memory for little time, else one with less time for little memory, else none. If
-/// the measurement can not tell several places from the best one, the one with the fewest settings is taken.
+/// The place to advise: one with less memory for little time, else one with less time for little
+/// memory, else none. If the measurement can not tell several places from the best one, the one
+/// with the fewest settings is taken.
 pub fn best<'p>(places: &'p [Place], base: &str) -> Option<&'p Place> {
     let surely =
         |ratio: &Option<Summary>| ratio.is_some_and(|ratio| ratio.high <= WORTH && ratio.count > 1);
@@ -156,8 +160,8 @@ pub fn best<'p>(places: &'p [Place], base: &str) -> Option<&'p Place> {
         .or_else(|| plainest(fast.collect(), |one| one.time_ratio))
 }
 
-/// Among the places whose interval reaches that of the smallest ratio: the one with the fewest settings, then the one
-/// with the smallest ratio.
+/// Among the places whose interval reaches that of the smallest ratio: the one with the fewest
+/// settings, then the one with the smallest ratio.
 fn plainest(places: Vec<&Place>, ratio: impl Fn(&Place) -> Option<Summary>) -> Option<&Place> {
     let median = |one: &&Place| ratio(one).map_or(f64::INFINITY, |ratio| ratio.median);
     let least = places

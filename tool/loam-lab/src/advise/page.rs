@@ -88,7 +88,8 @@ impl Answer {
         }
     }
 
-    /// The hints that are shown. The hint about the size that holds the peak is useful only if no heap helps.
+    /// The hints that are shown. The hint about the size that holds the peak is useful only if no
+    /// heap helps.
     fn shown(&self) -> impl Iterator<Item = &Hint> {
         let is_shown =
             |hint: &&Hint| hint.kind != hints::Kind::LargestSize || self.advised.is_none();

@@ -1,7 +1,7 @@
 //! Whether an advice holds: the recorded command and the two best candidates, really run, in turn.
 //!
-//! A replay knows the recorded requests. It does not know what a program does with its memory, what its threads wait for,
-//! or whether it runs on another allocator at all.
+//! A replay knows the recorded requests. It does not know what a program does with its memory, what
+//! its threads wait for, or whether it runs on another allocator at all.
 
 use serde::Serialize;
 
@@ -45,7 +45,8 @@ pub fn candidates(places: &[Place], base: &str) -> Vec<String> {
     found
 }
 
-/// Judges the runs of a candidate beside those of the recorded allocator, in the same order of rounds.
+/// Judges the runs of a candidate beside those of the recorded allocator, in the same order of
+/// rounds.
 pub fn judge(allocator: &str, runs: &[Real], base: &[Real]) -> Verified {
     let ratios = |figure: fn(&Real) -> f64| {
         let pairs = runs.iter().zip(base);

@@ -36,7 +36,8 @@ pub fn of_file(file: &Path, layout: &Layout) -> Option<Allocator> {
     Some(found)
 }
 
-/// The versions of the allocators that come in packages. The package manager takes a tenth of a second to tell them.
+/// The versions of the allocators that come in packages. The package manager takes a tenth of a
+/// second to tell them.
 fn ask_versions(allocators: &mut [Allocator]) {
     let is_asked = |one: &&mut Allocator| one.version.is_none() && one.source.starts_with(PACKAGE);
     let asked: Vec<&mut Allocator> = allocators.iter_mut().filter(is_asked).collect();
@@ -219,8 +220,8 @@ fn why_unusable(path: &Path) -> Option<String> {
     (!fits).then(|| format!("it is for {}", image.architecture()))
 }
 
-/// Almost the folders in which the loader would look. This suffices, because a found library is preloaded by its full
-/// path.
+/// Almost the folders in which the loader would look. This suffices, because a found library is
+/// preloaded by its full path.
 fn library_dirs() -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", env::consts::ARCH);
     let from_environment = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();

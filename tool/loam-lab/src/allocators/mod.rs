@@ -4,8 +4,8 @@
 //! catalogue (names we know) -> discover (what is on this machine) -> spec (what the user picked)
 //! ```
 //!
-//! An allocator is a shared object that is preloaded, with environment settings if wanted; `system` preloads nothing.
-//! An absent allocator is listed with the reason and the remedy, never left out.
+//! An allocator is a shared object that is preloaded, with environment settings if wanted; `system`
+//! preloads nothing. An absent allocator is listed with the reason and the remedy, never left out.
 
 pub mod catalogue;
 pub mod discover;

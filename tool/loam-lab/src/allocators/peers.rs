@@ -54,7 +54,8 @@ pub fn find(name: &str, dirs: &[PathBuf]) -> Peer {
                 };
             }
             Some(side) => {
-                // A path inside the side file may come from another machine, so the file beside it takes precedence.
+                // A path inside the side file may come from another machine, so the file beside it
+                // takes precedence.
                 let named = side.path.as_ref().map(|path| dir.join(path));
                 let found = [Some(object), named]
                     .into_iter()
@@ -90,7 +91,8 @@ fn read(path: &Path) -> Result<Option<SideFile>, String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Names of peers in the folders that the catalogue does not know. A new peer therefore needs no code.
+/// Names of peers in the folders that the catalogue does not know. A new peer therefore needs no
+/// code.
 pub fn extra_names(dirs: &[PathBuf], is_known: impl Fn(&str) -> bool) -> Vec<String> {
     let mut names: Vec<String> = dirs
         .iter()

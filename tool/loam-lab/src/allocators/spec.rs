@@ -1,4 +1,5 @@
-//! The allocators that the user picked: `--allocators system,loam,small=jemalloc:MALLOC_CONF=dirty_decay_ms:0`.
+//! The allocators that the user picked: `--allocators
+//! system,loam,small=jemalloc:MALLOC_CONF=dirty_decay_ms:0`.
 //!
 //! ```text
 //! LIST     SPEC[,SPEC]...            the option may be given more than once
@@ -118,8 +119,9 @@ impl Picked {
     }
 }
 
-/// The allocator of this machine that a file means by this name: a trace, for example, names the one that it was recorded
-/// on. Files come from strangers. So the name is only looked up: it is no spec, has no settings, and is no path.
+/// The allocator of this machine that a file means by this name: a trace, for example, names the
+/// one that it was recorded on. Files come from strangers. So the name is only looked up: it is no
+/// spec, has no settings, and is no path.
 pub fn known<'a>(name: &str, available: &'a [Allocator]) -> Option<&'a Allocator> {
     let is_it = |one: &&Allocator| one.status == Status::Found && one.name == name;
     available.iter().find(is_it)
@@ -138,7 +140,8 @@ pub fn pick(lists: &[String], available: &[Allocator]) -> Result<Vec<Picked>, Sp
     Ok(picked)
 }
 
-/// The single allocators of the lists, each with its label and settings. A value may contain commas.
+/// The single allocators of the lists, each with its label and settings. A value may contain
+/// commas.
 pub fn split(lists: &[String], available: &[Allocator]) -> Result<Vec<String>, SpecError> {
     let mut specs = Vec::new();
     for list in lists {
@@ -298,7 +301,8 @@ fn split_settings(text: &str) -> Vec<String> {
     settings
 }
 
-/// Only names in capitals count: `dirty_decay_ms:0` and `glibc.malloc.arena_max=1` are parts of values.
+/// Only names in capitals count: `dirty_decay_ms:0` and `glibc.malloc.arena_max=1` are parts of
+/// values.
 fn is_variable(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
         && name

@@ -36,14 +36,14 @@ fn c_library_version(path: &Path) -> Option<String> {
     Some(format!("glibc {}", version_text(&bytes[start..])))
 }
 
-/// The version of a packaged library: the package's version if a package manager knows the file, else the version in
-/// the file's name.
+/// The version of a packaged library: the package's version if a package manager knows the file,
+/// else the version in the file's name.
 pub fn of_library(path: &Path) -> Option<String> {
     of_libraries(&[path]).pop().flatten()
 }
 
-/// The versions of several libraries. One question asks for all, because the package manager reads its whole database
-/// at each question.
+/// The versions of several libraries. One question asks for all, because the package manager reads
+/// its whole database at each question.
 pub fn of_libraries(paths: &[&Path]) -> Vec<Option<String>> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let reals: Vec<PathBuf> = paths.iter().map(|path| real(path)).collect();
@@ -62,7 +62,8 @@ fn package_versions<'a>(paths: impl Iterator<Item = &'a Path>) -> HashMap<PathBu
     if paths.is_empty() {
         return HashMap::new();
     }
-    // The command fails if one of the files is in no package, but names the packages of the other files.
+    // The command fails if one of the files is in no package, but names the packages of the other
+    // files.
     let owners = query(Command::new("dpkg-query").arg("--search").args(&paths));
     let owners: Vec<(&str, &str)> = owners
         .lines()

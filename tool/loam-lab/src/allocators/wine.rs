@@ -1,7 +1,8 @@
 //! The heaps for Windows programs under Wine: those that `loam lab --windows` measures.
 //!
-//! Nothing is preloaded. The programs choose the heap by an environment variable. The folder of the workloads has a
-//! program that describes the system's heap. That heap is Wine's, never called Windows'.
+//! Nothing is preloaded. The programs choose the heap by an environment variable. The folder of the
+//! workloads has a program that describes the system's heap. That heap is Wine's, never called
+//! Windows'.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +14,8 @@ use super::{Allocator, Status};
 /// `native/windows/system_heap.cpp`).
 pub const HEAP_VARIABLE: &str = "LOAM_LAB_HEAP";
 
-/// The heaps. Each name starts with what the heap is, so that every row of a table and every line of a chart shows it.
+/// The heaps. Each name starts with what the heap is, so that every row of a table and every line
+/// of a chart shows it.
 const HEAPS: [(&str, &str, &str); 4] = [
     ("wine-process", "Wine's process heap", "process"),
     (
@@ -25,8 +27,9 @@ const HEAPS: [(&str, &str, &str); 4] = [
     ("loam-wine", "Loam for Windows, under Wine", "loam"),
 ];
 
-/// A further parameter of a workload in the quick form, and its value. Wine's own heap slows down so much as it
-/// fills that these workloads would need minutes for each trial with their usual sizes.
+/// A further parameter of a workload in the quick form, and its value. Wine's own heap slows down
+/// so much as it fills that these workloads would need minutes for each trial with their usual
+/// sizes.
 const SMALLER: [(&str, &str, &str); 4] = [
     ("lfh", "--iterations", "1600000"),
     ("contention", "--iterations", "125000"),
@@ -41,7 +44,8 @@ pub fn quick_arguments(workload: &str) -> Vec<String> {
     words.into_iter().flatten().collect()
 }
 
-/// The heaps that the workloads of a folder can measure: either all of them, or none with the reason.
+/// The heaps that the workloads of a folder can measure: either all of them, or none with the
+/// reason.
 pub fn all(workloads: &Path) -> Vec<Allocator> {
     let about = about(&workloads.join("bin/about"));
     let one = |(name, title, heap): (&str, &str, &str)| Allocator {

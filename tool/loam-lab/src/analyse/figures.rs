@@ -127,8 +127,8 @@ fn column(view: &View, figure: &Figure) -> Vec<Option<Cell>> {
     cells
 }
 
-/// Whether no row of the same variant is better and at least one is worse. Only rows of the same variant compete: a
-/// null allocator that frees nothing would always be the fastest.
+/// Whether no row of the same variant is better and at least one is worse. Only rows of the same
+/// variant compete: a null allocator that frees nothing would always be the fastest.
 fn is_best(view: &View, figure: &Figure, cells: &[Option<Cell>], index: usize) -> bool {
     let Some(own) = cells[index].map(|cell| cell.value.median) else {
         return false;

@@ -1,14 +1,15 @@
 //! One row for each allocator, for experiments with variants that are parts of one trial.
 //!
-//! `queue` runs every container and every way of allocating in one process. A table with a row for each variant of
-//! each allocator would have hundreds of rows. In the merged table a row is an allocator, and the variants are series
-//! of it, by name.
+//! `queue` runs every container and every way of allocating in one process. A table with a row for
+//! each variant of each allocator would have hundreds of rows. In the merged table a row is an
+//! allocator, and the variants are series of it, by name.
 
 use crate::analyse::runs::{Row, Run, View, PLAIN};
 
 impl View<'_> {
-    /// Joins the rows of each allocator. A series keeps its name unless some allocator has it in two variants. Then
-    /// every series of a variant other than the plain one is called `VARIANT SERIES`.
+    /// Joins the rows of each allocator. A series keeps its name unless some allocator has it in
+    /// two variants. Then every series of a variant other than the plain one is called `VARIANT
+    /// SERIES`.
     pub fn merged(mut self) -> Self {
         let rows = std::mem::take(&mut self.rows);
         let is_ambiguous = {

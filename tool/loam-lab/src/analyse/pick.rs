@@ -1,5 +1,5 @@
-//! Picks numbers out of a run by the names of its series. The experiments make their figures, tables and charts of
-//! these.
+//! Picks numbers out of a run by the names of its series. The experiments make their figures,
+//! tables and charts of these.
 
 use loam_format::results::lines::Checkpoint;
 
@@ -49,9 +49,10 @@ pub fn step(run: &Run, series: &str, step: &str, key: &str) -> Option<f64> {
     points(run, series).iter().rev().find(is_it)?.number(key)
 }
 
-/// How a key grew: its median over the second half of the points, divided by that over the first half. The first point
-/// is left out, because it also fills the heap and the processor's caches. None with fewer than three points. Halves
-/// and medians are used because a single round may meet a busy machine.
+/// How a key grew: its median over the second half of the points, divided by that over the first
+/// half. The first point is left out, because it also fills the heap and the processor's caches.
+/// None with fewer than three points. Halves and medians are used because a single round may meet a
+/// busy machine.
 pub fn decay(run: &Run, series: &str, key: &str) -> Option<f64> {
     let points = points(run, series);
     let values: Vec<f64> = points

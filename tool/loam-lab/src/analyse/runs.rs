@@ -94,8 +94,8 @@ impl Row {
             .collect()
     }
 
-    /// A figure of this row divided by the base's, round by round. Pairs are formed before noisy runs are left out:
-    /// leaving out noisy runs of either row alone would break pairs.
+    /// A figure of this row divided by the base's, round by round. Pairs are formed before noisy
+    /// runs are left out: leaving out noisy runs of either row alone would break pairs.
     pub fn ratios(&self, base: &Row, figure: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
         let all = |row: &Row| -> Vec<(u32, bool, f64)> {
             let runs = row.runs.iter().chain(&row.left_out);
@@ -122,8 +122,8 @@ impl Row {
 }
 
 impl<'a> View<'a> {
-    /// Reads the experiment's trials. Lines were checked when they were measured. A file that was edited since may
-    /// hold bad lines, which are skipped.
+    /// Reads the experiment's trials. Lines were checked when they were measured. A file that was
+    /// edited since may hold bad lines, which are skipped.
     pub fn of(results: &'a Results, experiment: &str) -> View<'a> {
         let mut rows: Vec<Row> = Vec::new();
         let trials = results
@@ -255,8 +255,8 @@ fn add_point(runs: &mut Vec<(String, Run)>, trial: &Trial, point: Checkpoint) {
     }
 }
 
-/// Whether there are enough quiet measurements to leave the noisy ones out: at least half. With fewer, dropping most
-/// of the data would hide more than it cures, so all measurements count.
+/// Whether there are enough quiet measurements to leave the noisy ones out: at least half. With
+/// fewer, dropping most of the data would hide more than it cures, so all measurements count.
 fn are_enough(quiet: usize, all: usize) -> bool {
     quiet > 0 && quiet * 2 >= all
 }
@@ -272,7 +272,8 @@ fn leave_out_noisy(row: &mut Row) {
     }
 }
 
-/// Trials of several allocators interleave. Tables show the allocators in the order in which the user named them.
+/// Trials of several allocators interleave. Tables show the allocators in the order in which the
+/// user named them.
 fn sort_as_planned(rows: &mut [Row], results: &Results) {
     let first_seen: Vec<String> = rows.iter().map(|row| row.variant.clone()).collect();
     let variant_rank = |row: &Row| {

@@ -1,12 +1,13 @@
 //! Medians with intervals, and ratios paired by round.
 //!
-//! The tables show medians, because timings have outliers on one side only. From five values on, the interval is the
-//! 95 % percentile bootstrap of the median (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
-//! Its seed is fixed, so that the same file always gives the same table. Below five values a bootstrap of the median
-//! only pretends to know more than the values themselves. The interval is then their range, and is called so.
+//! The tables show medians, because timings have outliers on one side only. From five values on,
+//! the interval is the 95 % percentile bootstrap of the median (Efron and Tibshirani, An
+//! Introduction to the Bootstrap, 1993, chapter 13). Its seed is fixed, so that the same file
+//! always gives the same table. Below five values a bootstrap of the median only pretends to know
+//! more than the values themselves. The interval is then their range, and is called so.
 //!
-//! A ratio to the base is formed within a round, where both processes met the same state of the machine
-//! (`Row::ratios`). The median is taken of these ratios; it is not a ratio of medians.
+//! A ratio to the base is formed within a round, where both processes met the same state of the
+//! machine (`Row::ratios`). The median is taken of these ratios; it is not a ratio of medians.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! The report's last section: how each figure was made, on which machine, and how every trial ended.
+//! The report's last section: how each figure was made, on which machine, and how every trial
+//! ended.
 
 use maud::{html, Markup};
 

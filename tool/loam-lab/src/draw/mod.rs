@@ -1,4 +1,5 @@
-//! The terminal's table and the HTML report. Both are drawn from a results file; nothing here measures.
+//! The terminal's table and the HTML report. Both are drawn from a results file; nothing here
+//! measures.
 
 mod html;
 pub mod markdown;

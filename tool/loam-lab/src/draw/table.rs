@@ -1,4 +1,5 @@
-//! The table at the end of `loam lab`: one for each experiment, with a row and a sentence for every allocator.
+//! The table at the end of `loam lab`: one for each experiment, with a row and a sentence for every
+//! allocator.
 
 use comfy_table::{presets, Cell as TableCell, CellAlignment, Table};
 
@@ -87,8 +88,8 @@ fn figures(figures: &FigureTable, styled: bool) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Two lines: the value, and below it the ratio to the base with its interval. The base itself, and figures that are
-/// ratios already, show the interval of the value instead.
+/// Two lines: the value, and below it the ratio to the base with its interval. The base itself, and
+/// figures that are ratios already, show the interval of the value instead.
 fn show(figure: &Figure, cell: &Cell, is_base: bool, styled: bool) -> String {
     let value = figure.unit.show(cell.value.median);
     let value = match (cell.is_best, styled) {

@@ -17,7 +17,8 @@ use crate::experiments::{generic, phrases, Experiment};
 /// A cache with a bad policy.
 pub struct BufferCache;
 
-/// Series at the article's first chance (a request doubles with probability 1/2), and their names in words.
+/// Series at the article's first chance (a request doubles with probability 1/2), and their names
+/// in words.
 const DEPTH_ONE: [(&str, &str); 6] = [
     ("none", "no cache"),
     ("heap", "the heap's own thread cache"),

@@ -23,7 +23,8 @@ const ARRANGEMENTS: [(&str, &str); 3] = [
 ];
 const COLLISIONS: &str = "collisions_per_second";
 const SPEED: &str = "operations_per_second";
-/// Collisions are counted over a short time. With fewer than this many a second, the findings do not mention them.
+/// Collisions are counted over a short time. With fewer than this many a second, the findings do
+/// not mention them.
 const RARE: f64 = 1.0;
 
 fn most_threads(run: &Run) -> Option<f64> {

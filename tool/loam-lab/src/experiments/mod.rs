@@ -1,8 +1,8 @@
 //! The experiments: how each is run, its figures and charts, and its findings in words.
 //!
-//! An experiment is a program that prints the lab's lines. An unknown experiment is run and drawn all the same: the
-//! defaults of the trait use only what every checkpoint has. The known experiments add their articles' questions,
-//! figures and charts, in one file each.
+//! An experiment is a program that prints the lab's lines. An unknown experiment is run and drawn
+//! all the same: the defaults of the trait use only what every checkpoint has. The known
+//! experiments add their articles' questions, figures and charts, in one file each.
 
 mod buffer_cache;
 pub mod claims;
@@ -56,7 +56,8 @@ pub trait Experiment {
         Vec::new()
     }
 
-    /// The one figure that shows the effect of fragmentation; none if the experiment is about something else.
+    /// The one figure that shows the effect of fragmentation; none if the experiment is about
+    /// something else.
     fn headline(&self) -> Option<Headline> {
         None
     }
@@ -123,7 +124,8 @@ impl CaseContext<'_> {
         }
     }
 
-    /// The allocator on which other designs of a program are compared: the system's, if it is measured.
+    /// The allocator on which other designs of a program are compared: the system's, if it is
+    /// measured.
     pub fn reference(&self) -> Option<String> {
         let system = self.labels.iter().find(|label| *label == "system");
         system.or(self.labels.first()).cloned()

@@ -1,5 +1,5 @@
-//! An experiment of a merged file. It behaves as the original experiment, with a name of its own and its machine in
-//! the heading.
+//! An experiment of a merged file. It behaves as the original experiment, with a name of its own
+//! and its machine in the heading.
 
 use loam_format::results::{Case, ExperimentRecord, Part};
 use loam_report::chart::Chart;

@@ -13,9 +13,9 @@ use crate::charts;
 /// A replayed trace.
 pub struct Replay;
 
-/// How far the peak of a replay on *another* allocator than the recorded one may be from really running the program on it.
-/// Nine programs were run on four others: 17 of 23 peaks were within this (docs/replay.md). A smaller difference
-/// between two allocators decides nothing.
+/// How far the peak of a replay on *another* allocator than the recorded one may be from really
+/// running the program on it. Nine programs were run on four others: 17 of 23 peaks were within
+/// this (docs/replay.md). A smaller difference between two allocators decides nothing.
 pub const OTHERS_ERROR: f64 = 0.05;
 
 const SERIES: &str = "replay";

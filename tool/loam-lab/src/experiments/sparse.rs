@@ -39,12 +39,14 @@ pub fn live(run: &Run) -> Option<f64> {
     at(run, "compact", 10.0, "live_bytes")
 }
 
-/// The memory that the allocator gave back when it was asked. Until then it kept that memory for later use.
+/// The memory that the allocator gave back when it was asked. Until then it kept that memory for
+/// later use.
 pub fn kept(run: &Run) -> Option<f64> {
     Some((resident(run, "thin", 10.0)? - resident(run, "compact", 10.0)?).max(0.0))
 }
 
-/// The memory that is not live and that stays although the allocator was asked for it. The surviving blocks hold it.
+/// The memory that is not live and that stays although the allocator was asked for it. The
+/// surviving blocks hold it.
 pub fn pinned(run: &Run) -> Option<f64> {
     Some((resident(run, "compact", 10.0)? - baseline(run) - live(run)?).max(0.0))
 }
@@ -77,7 +79,8 @@ impl Experiment for Sparse {
     }
 
     fn cases(&self, plan: &super::CaseContext) -> Vec<Case> {
-        // These are counts of pages, which differ little from round to round. One round suffices for a first look.
+        // These are counts of pages, which differ little from round to round. One round suffices
+        // for a first look.
         let rounds = match plan.form {
             Form::Quick => 1,
             Form::Full => plan.rounds,

@@ -1,8 +1,8 @@
-//! The baseline: a small file in a program's repository. It has the figures of a replay and the machine of the
-//! measurement.
+//! The baseline: a small file in a program's repository. It has the figures of a replay and the
+//! machine of the measurement.
 //!
-//! The file is JSON and has a version as results files have: keys may be added, and a change of meaning raises
-//! [`VERSION`].
+//! The file is JSON and has a version as results files have: keys may be added, and a change of
+//! meaning raises [`VERSION`].
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,10 +1,10 @@
 //! Judges which figures got worse, by how much, and how sure that is.
 //!
-//! A figure fails if three conditions hold: the median of its ratios is beyond the limit, their whole interval is
-//! above 1, and the growth is more than the grain. If only the interval says otherwise, the figure is unsure: more
-//! trials would decide. If the baseline is a trace that was replayed beside this one, ratios are paired by round.
-//! Against a baseline's file they are ratios of medians, and the interval is computed from the ends of both, as in
-//! `loam lab compare`.
+//! A figure fails if three conditions hold: the median of its ratios is beyond the limit, their
+//! whole interval is above 1, and the growth is more than the grain. If only the interval says
+//! otherwise, the figure is unsure: more trials would decide. If the baseline is a trace that was
+//! replayed beside this one, ratios are paired by round. Against a baseline's file they are ratios
+//! of medians, and the interval is computed from the ends of both, as in `loam lab compare`.
 
 use loam_format::results::machine::Machine;
 use loam_format::results::Results;

@@ -7,8 +7,8 @@
 //!   -> page: a table for the terminal and for a job's summary
 //! ```
 //!
-//! A baseline is another trace, or a small file with the figures of an earlier replay (`baseline`). Nothing here
-//! measures.
+//! A baseline is another trace, or a small file with the figures of an earlier replay (`baseline`).
+//! Nothing here measures.
 
 pub mod baseline;
 mod judge;
@@ -50,8 +50,9 @@ pub struct Compared {
     pub of: fn(&Run) -> Option<f64>,
 }
 
-/// Limits of memory are chosen: replays of one trace differ by less than 1 %, and a difference that deserves a failed
-/// build is larger. The end and the faults depend on when a heap gives memory back, which varies with time.
+/// Limits of memory are chosen: replays of one trace differ by less than 1 %, and a difference that
+/// deserves a failed build is larger. The end and the faults depend on when a heap gives memory
+/// back, which varies with time.
 pub const COMPARED: [Compared; 6] = [
     Compared {
         id: "peak",

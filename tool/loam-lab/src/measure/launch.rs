@@ -1,5 +1,5 @@
-//! Runs one process from start to end: reads its output line by line, limits its time, and ends its whole process
-//! group if necessary.
+//! Runs one process from start to end: reads its output line by line, limits its time, and ends its
+//! whole process group if necessary.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
@@ -21,7 +21,8 @@ const LINE_LIMIT: usize = 1 << 20;
 const LINES_LIMIT: usize = 1_000_000;
 /// How much of standard error is kept.
 const STDERR_TAIL: usize = 4096;
-/// How often the runner checks for a stop: rarely enough to disturb nothing, often enough for a person.
+/// How often the runner checks for a stop: rarely enough to disturb nothing, often enough for a
+/// person.
 const POLL: Duration = Duration::from_millis(100);
 /// How long a finished process's children may keep its output open.
 const LINGER: Duration = Duration::from_secs(1);
@@ -115,7 +116,8 @@ pub fn run(
         Err(outcome) => outcome,
     };
     observed.seconds = begin.elapsed().as_secs_f64();
-    // The group is ended after a success as well: a workload that leaves processes behind would disturb the next one.
+    // The group is ended after a success as well: a workload that leaves processes behind would
+    // disturb the next one.
     end_group(&mut child);
     watchdog.watch(None);
     observed.stderr_tail = stderr.recv_timeout(LINGER).unwrap_or_default();
@@ -130,7 +132,8 @@ fn spawn(launch: &Launch) -> io::Result<Child> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A group of its own: Ctrl-C in the terminal reaches only the lab, which ends the group as a whole.
+        // A group of its own: Ctrl-C in the terminal reaches only the lab, which ends the group as
+        // a whole.
         .process_group(0)
         .spawn()
 }

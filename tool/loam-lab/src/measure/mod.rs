@@ -1,4 +1,5 @@
-//! Runs trials: a new process for each, in a fair order. Each result is on disk before the next trial begins.
+//! Runs trials: a new process for each, in a fair order. Each result is on disk before the next
+//! trial begins.
 //!
 //! ```text
 //! warm-up of each experiment -> round 0: every experiment, case, allocator
@@ -6,8 +7,9 @@
 //!                            -> round 2: rotated by one, ...
 //! ```
 //!
-//! A round goes through all experiments, so that an interrupted run has results of each. The allocators of one
-//! experiment run next to each other, because the state of the machine is then the same.
+//! A round goes through all experiments, so that an interrupted run has results of each. The
+//! allocators of one experiment run next to each other, because the state of the machine is then
+//! the same.
 
 mod launch;
 mod noise;
@@ -28,7 +30,8 @@ use watchdog::Watchdog;
 
 pub use order::steps;
 
-/// Whether measuring is to stop. This is checked between and during trials, never in the middle of writing a file.
+/// Whether measuring is to stop. This is checked between and during trials, never in the middle of
+/// writing a file.
 pub trait Stop: fmt::Debug {
     /// The signal that asked to stop.
     fn signal(&self) -> Option<u8>;
@@ -132,8 +135,8 @@ pub fn measure(
     }
 }
 
-/// Whether a counted trial of the same case and allocator was stopped after at least the time that is allowed now. A
-/// later round would only wait as long again.
+/// Whether a counted trial of the same case and allocator was stopped after at least the time that
+/// is allowed now. A later round would only wait as long again.
 fn took_too_long(step: &Step, results: &Results, bench: &Bench) -> bool {
     results.trials.iter().any(|trial| {
         trial.status == Status::TimedOut
@@ -157,8 +160,8 @@ fn interrupted(results: &mut Results, store: &Store, signal: u8) -> Ending {
     }
 }
 
-/// A workload's end line may carry a checksum of its result. The same requests must give the same result under every
-/// allocator. Otherwise an allocator handed out memory twice.
+/// A workload's end line may carry a checksum of its result. The same requests must give the same
+/// result under every allocator. Otherwise an allocator handed out memory twice.
 fn check_result(trial: &mut Trial, checksums: &mut HashMap<(String, String), String>) {
     let Some(checksum) = checksum(trial) else {
         return;

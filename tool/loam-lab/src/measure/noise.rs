@@ -1,8 +1,8 @@
 //! Measures the other load on the machine while a trial ran.
 //!
-//! The load has two shares of all processors' time: the time that the hypervisor gave to other virtual machines
-//! (steal), and the time that other processes used. Either disturbs a measurement, and the measurement itself shows
-//! neither.
+//! The load has two shares of all processors' time: the time that the hypervisor gave to other
+//! virtual machines (steal), and the time that other processes used. Either disturbs a measurement,
+//! and the measurement itself shows neither.
 
 use procfs::{CurrentSI, KernelStats};
 

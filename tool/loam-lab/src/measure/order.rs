@@ -1,9 +1,9 @@
 //! The order in which trials run.
 //!
-//! Neighbouring rounds run in opposite order, so that a drift of the machine within a round cancels out. Every second
-//! round the start moves on by one, so that no allocator always follows the same neighbour: A B C, C B A, B C A, A C
-//! B, C A B, B A C, and so on. The experiments of a round alternate in the same way, because two of them may be
-//! compared with each other (`gate`).
+//! Neighbouring rounds run in opposite order, so that a drift of the machine within a round cancels
+//! out. Every second round the start moves on by one, so that no allocator always follows the same
+//! neighbour: A B C, C B A, B C A, A C B, C A B, B A C, and so on. The experiments of a round
+//! alternate in the same way, because two of them may be compared with each other (`gate`).
 
 use loam_format::results::{Case, ExperimentRecord, Results};
 

@@ -16,8 +16,8 @@ use super::launch::end_group;
 use super::watchdog::Watchdog;
 use super::Stop;
 
-/// The pauses between two looks: short for a program that ends at once, and then a hundredth of a processor at most for
-/// looks that take a fifth of a millisecond.
+/// The pauses between two looks: short for a program that ends at once, and then a hundredth of a
+/// processor at most for looks that take a fifth of a millisecond.
 const FIRST: Duration = Duration::from_millis(1);
 const LATER: Duration = Duration::from_millis(20);
 /// A command with more processes than this is looked at in part.
@@ -50,10 +50,11 @@ pub enum RealError {
     Stopped(u8),
 }
 
-/// Runs the command to its end, with nothing to read, and what it prints thrown away. The environment is this process's
-/// with changes.
+/// Runs the command to its end, with nothing to read, and what it prints thrown away. The
+/// environment is this process's with changes.
 ///
-/// The processor time is that of all children of this process that end meanwhile: nothing else may run beside it.
+/// The processor time is that of all children of this process that end meanwhile: nothing else may
+/// run beside it.
 pub fn run(
     program: &Path,
     words: &[OsString],

@@ -1,5 +1,5 @@
-//! Runs a step of the plan as a trial: prepares its environment, checks that the preload took effect, and judges the
-//! output.
+//! Runs a step of the plan as a trial: prepares its environment, checks that the preload took
+//! effect, and judges the output.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use crate::measure::{now, Bench, Step};
 /// Environment variables that a workload may need; everything else is left out, so that no
 /// setting of the caller's shell (`MALLOC_CONF`, `LD_PRELOAD`...) reaches one allocator only.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "TMPDIR", "TZ"];
-/// Pads the environment. The length differs from round to round and is the same for all allocators of a round. It
-/// moves the stack, and the stack's place alone changes times (Stabilizer, 2013).
+/// Pads the environment. The length differs from round to round and is the same for all allocators
+/// of a round. It moves the stack, and the stack's place alone changes times (Stabilizer, 2013).
 const PADDING_VARIABLE: &str = "LOAM_LAB_PADDING";
 const MOST_PADDING: u32 = 4096;
 
@@ -125,8 +125,8 @@ fn is_mapped(pid: u32, library: &Path) -> Option<bool> {
     // A file in memory is known by what its descriptor leads to.
     let library = fs::read_link(library).unwrap_or_else(|_| library.to_path_buf());
     let library = library.to_string_lossy();
-    // The kernel hands the list out page by page, so the list of a process that ends meanwhile is cut off. A second
-    // look shows this: then there is no list at all.
+    // The kernel hands the list out page by page, so the list of a process that ends meanwhile is
+    // cut off. A second look shows this: then there is no list at all.
     for _ in 0..2 {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
             .ok()
@@ -164,7 +164,8 @@ type Verdict = (Status, Option<String>, Vec<Box<RawValue>>);
 
 fn judge(observed: &Observed, library: Option<&Path>, step: &Step, bench: &Bench) -> Verdict {
     let (lines, garbage) = read(&observed.lines);
-    // The loader continues without a library that it can not use, and reports that on standard error.
+    // The loader continues without a library that it can not use, and reports that on standard
+    // error.
     let refusal = library.and_then(|_| loader_refusal(&observed.stderr_tail));
     let (status, reason) = match &observed.outcome {
         _ if refusal.is_some() => (Status::NotPreloaded, refusal),
@@ -187,7 +188,8 @@ fn judge(observed: &Observed, library: Option<&Path>, step: &Step, bench: &Bench
         }
         Outcome::TimedOut => {
             let limit = units::duration(bench.timeout.as_secs_f64());
-            // A warm-up may be slow because nothing is in the page cache yet, so the first round still runs.
+            // A warm-up may be slow because nothing is in the page cache yet, so the first round
+            // still runs.
             let ending = if step.warm_up {
                 ""
             } else {

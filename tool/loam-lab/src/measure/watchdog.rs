@@ -1,5 +1,5 @@
-//! A process that ends the running trial when the lab can not. After `kill -9`, a crash or an out-of-memory kill the
-//! lab has no time to do anything.
+//! A process that ends the running trial when the lab can not. After `kill -9`, a crash or an
+//! out-of-memory kill the lab has no time to do anything.
 //!
 //! ```text
 //! lab --(pipe: one line a change)--> watchdog        "4711" this process group runs now; "0" none

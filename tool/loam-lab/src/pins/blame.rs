@@ -1,12 +1,13 @@
 //! Which blocks keep the free bytes of sparse pages.
 //!
-//! A page with `k` blocks and `F` free bytes goes back only when all of them end, so each block is to blame for `F/k`:
-//! that is the page's Shapley value. The sum over all blocks is exactly the free bytes. *Sole* blame comes from the
-//! pages on which all blocks belong to one group: these pages would go back if that group's blocks lay elsewhere.
+//! A page with `k` blocks and `F` free bytes goes back only when all of them end, so each block is
+//! to blame for `F/k`: that is the page's Shapley value. The sum over all blocks is exactly the
+//! free bytes. *Sole* blame comes from the pages on which all blocks belong to one group: these
+//! pages would go back if that group's blocks lay elsewhere.
 //!
-//! If groups are known only for a sample of blocks (stacks), each block of `s` bytes was chosen with probability `p =
-//! 1 - exp(-s/m)` and stands for `1/p` blocks. The blame of all blocks of a size together is known exactly. The sample
-//! only divides it.
+//! If groups are known only for a sample of blocks (stacks), each block of `s` bytes was chosen
+//! with probability `p = 1 - exp(-s/m)` and stands for `1/p` blocks. The blame of all blocks of a
+//! size together is known exactly. The sample only divides it.
 //!
 //! ```text
 //!  stratum   blocks of like size                          T: their blame, exact
@@ -14,8 +15,8 @@
 //!  row       sum over strata of T * share                 error = 2 * root of the sum of (T * its error)^2
 //! ```
 //!
-//! The blame of a stratum without a sample counts as unknown. The error of a share is that of Agresti and Coull, with
-//! Kish's effective number of samples; it is 0 if every block was chosen.
+//! The blame of a stratum without a sample counts as unknown. The error of a share is that of
+//! Agresti and Coull, with Kish's effective number of samples; it is 0 if every block was chosen.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,7 +36,8 @@ pub struct Figures {
     pub live: u64,
 }
 
-/// Adds a page's blame to the groups, which are numbered from 0. Pages that are not sparse are left out.
+/// Adds a page's blame to the groups, which are numbered from 0. Pages that are not sparse are left
+/// out.
 pub fn add(groups: &mut Vec<Figures>, page: &Page<u32>) {
     if !page.is_sparse() {
         return;
@@ -118,8 +120,8 @@ struct Sample {
     alone: f64,
 }
 
-/// A size class with fewer samples than this is joined with its neighbours in the same doubling. Chosen: with fewer
-/// samples, the error of a share is more than a third.
+/// A size class with fewer samples than this is joined with its neighbours in the same doubling.
+/// Chosen: with fewer samples, the error of a share is more than a third.
 const ENOUGH: usize = 8;
 
 impl Stratum {

@@ -1,15 +1,16 @@
 //! Pages as cells of a map, at one moment or many.
 //!
-//! A cell is one page as long as all moments together have at most [`MOST`] cells. Otherwise a cell is two pages,
-//! four, and so on, so that the number of cells is bounded for every size of heap. A cell keeps only what the map can
-//! show.
+//! A cell is one page as long as all moments together have at most [`MOST`] cells. Otherwise a cell
+//! is two pages, four, and so on, so that the number of cells is bounded for every size of heap. A
+//! cell keeps only what the map can show.
 
 use loam_report::map::{Map, Moment, Plane, Scale};
 
 use super::age_class;
 use super::pages::{Page, PAGE};
 
-/// The most cells of all moments together. Chosen: a browser unpacks four bytes for each of them quickly.
+/// The most cells of all moments together. Chosen: a browser unpacks four bytes for each of them
+/// quickly.
 pub const MOST: usize = 4 << 20;
 /// How many stacks have a colour of their own.
 pub const NAMED: usize = 8;
@@ -44,7 +45,8 @@ pub struct Known {
     pub size: u64,
     /// Nanoseconds that it lived.
     pub age: u64,
-    /// Its stack: a number below [`NAMED`] has a colour of its own, `NAMED` is any other stack; none: not known.
+    /// Its stack: a number below [`NAMED`] has a colour of its own, `NAMED` is any other stack;
+    /// none: not known.
     pub stack: Option<u8>,
 }
 
@@ -58,7 +60,8 @@ struct Cell {
     empty: u32,
     live: u64,
     blocks: u32,
-    /// The size of the block with the most bytes in the cell: its number in the plane, with those bytes.
+    /// The size of the block with the most bytes in the cell: its number in the plane, with those
+    /// bytes.
     size: Most,
     /// The same for the stack, among blocks with a known stack.
     stack: Most,
@@ -223,8 +226,8 @@ impl Cells {
         }
     }
 
-    /// Halves the resolution until the cells of all moments fit in the bound. Later, `map()` gives each moment the
-    /// cells of all moments.
+    /// Halves the resolution until the cells of all moments fit in the bound. Later, `map()` gives
+    /// each moment the cells of all moments.
     fn keep_to_bound(&mut self) {
         while self.held > self.most {
             self.shift += 1;

@@ -20,8 +20,8 @@ use crate::replay::{lineage, Survey};
 use crate::traces::stacks::{Key, Read};
 
 const GENERATOR: &str = "loam map";
-/// How many moments of a trace are shown, beside the moments of the largest figures. Chosen: a step of the slider is 2
-/// % of the time.
+/// How many moments of a trace are shown, beside the moments of the largest figures. Chosen: a step
+/// of the slider is 2 % of the time.
 const MOMENTS: u64 = 48;
 /// Rows of the table.
 const ROWS: usize = 16;
@@ -69,8 +69,8 @@ pub fn map_of_trace(
         moments.push((*time, *moment, None));
     }
     moments.sort_by_key(|(time, moment, mark)| (moment.acts, *time, mark.is_none()));
-    // Moments between the same two events show the same blocks. One with a mark is kept before the others; the end may
-    // be such a moment.
+    // Moments between the same two events show the same blocks. One with a mark is kept before the
+    // others; the end may be such a moment.
     moments.dedup_by(|next, kept| next.1.acts == kept.1.acts && next.2.is_none());
 
     let ranks: HashMap<Key, u8> = pins

@@ -63,7 +63,8 @@ pub enum When {
 pub struct Row {
     /// What they have in common; empty for stacks.
     pub name: String,
-    /// The functions of the program that led to them, the outermost first; none if blocks are not grouped by stacks.
+    /// The functions of the program that led to them, the outermost first; none if blocks are not
+    /// grouped by stacks.
     pub functions: Vec<String>,
     /// The stacks of the trace that have these functions.
     #[serde(skip)]
@@ -101,13 +102,14 @@ pub struct Pins {
     pub unknown_bytes: u64,
     /// Free bytes of pages that are not sparse: headers, roundings, holes that will serve again.
     pub dense_bytes: u64,
-    /// Free bytes of the sparse pages with several blocks, some of them with an unknown group. One group may be solely
-    /// to blame for such a page.
+    /// Free bytes of the sparse pages with several blocks, some of them with an unknown group. One
+    /// group may be solely to blame for such a page.
     pub sole_unknown_bytes: u64,
 }
 
 impl Pins {
-    /// The sum of all rows: the bytes of the pages that blocks keep, without the bytes of the blocks.
+    /// The sum of all rows: the bytes of the pages that blocks keep, without the bytes of the
+    /// blocks.
     pub fn total(&self) -> u64 {
         let rows: u64 = self.rows.iter().map(|row| row.shared_bytes).sum();
         rows + self.unknown_bytes + self.dense_bytes
@@ -143,8 +145,8 @@ pub struct TracePins {
     /// The groups of blocks that kept its pages.
     #[serde(flatten)]
     pub pins: Pins,
-    /// Resident bytes of the heap at the nearest look from outside, and the time of that look; none without such a
-    /// look.
+    /// Resident bytes of the heap at the nearest look from outside, and the time of that look; none
+    /// without such a look.
     pub resident_heap: Option<(u64, u64)>,
     /// Average bytes between two blocks with a known stack.
     pub stack_bytes: Option<u64>,

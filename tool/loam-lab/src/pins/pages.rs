@@ -1,7 +1,7 @@
 //! The pages of a heap, and the blocks that keep them.
 //!
-//! Blocks arrive in the order of their addresses. A page is reported when the next block lies behind it; neighbouring
-//! pages that one block fills are reported together.
+//! Blocks arrive in the order of their addresses. A page is reported when the next block lies
+//! behind it; neighbouring pages that one block fills are reported together.
 //!
 //! ```text
 //!  blocks   [  a  ][b]      [      c                          ]   [d]
@@ -71,8 +71,8 @@ impl<T: Copy> Default for Pages<T> {
 }
 
 impl<T: Copy> Pages<T> {
-    /// Adds the next block. If it overlaps the one before, which happens only in a damaged trace, the overlapping
-    /// bytes count for the earlier block.
+    /// Adds the next block. If it overlaps the one before, which happens only in a damaged trace,
+    /// the overlapping bytes count for the earlier block.
     pub fn push(&mut self, address: u64, size: u64, block: T, mut tell: impl FnMut(&Page<T>)) {
         let end = address.saturating_add(size).max(self.behind);
         let start = address.max(self.behind);

@@ -25,7 +25,8 @@ pub struct ProcessPins {
     pub empty_bytes: u64,
     /// Freed bytes in threads' caches, which count as blocks.
     pub cached_bytes: u64,
-    /// Resident bytes of blocks with a mapping of their own. They are not part of the other figures.
+    /// Resident bytes of blocks with a mapping of their own. They are not part of the other
+    /// figures.
     pub mapped_bytes: u64,
     /// The C library's version.
     pub glibc: String,

@@ -1,8 +1,9 @@
-//! A program's pages over the time of its trace: the peak of live bytes, the worst moment of sparse pages, and the
-//! blocks that live at a moment.
+//! A program's pages over the time of its trace: the peak of live bytes, the worst moment of sparse
+//! pages, and the blocks that live at a moment.
 //!
-//! It takes two walks of the trace. The first walk keeps the live bytes of each page that is not full, so that sums
-//! are known after every event. The second walk hands out the blocks that live at the chosen moments.
+//! It takes two walks of the trace. The first walk keeps the live bytes of each page that is not
+//! full, so that sums are known after every event. The second walk hands out the blocks that live
+//! at the chosen moments.
 
 use loam_format::trace::{Action, Block, ByAddress};
 use serde::Serialize;
@@ -189,7 +190,8 @@ pub fn snapshots(
         while acts.get(number).is_some_and(|wanted| *wanted <= done) {
             if blocks.is_empty() {
                 let all: Vec<Block> = live.values().copied().collect();
-                // Short pairs are sorted instead of blocks: fifty moments may have millions of blocks each.
+                // Short pairs are sorted instead of blocks: fifty moments may have millions of
+                // blocks each.
                 let pairs = all.iter().enumerate();
                 let mut order: Vec<(u64, usize)> =
                     pairs.map(|(place, block)| (block.address, place)).collect();

@@ -14,8 +14,8 @@ use crate::traces::paths::is_library;
 use crate::traces::stacks::{Key, Place, Read, Stacks};
 use crate::traces::summary::class_of;
 
-/// The groups of blocks that keep the pages of a trace's moment. `by`: none means stacks if the trace has any, else
-/// sizes.
+/// The groups of blocks that keep the pages of a trace's moment. `by`: none means stacks if the
+/// trace has any, else sizes.
 pub fn of_trace(
     survey: &Survey,
     stream: u32,
@@ -98,7 +98,8 @@ struct Looked {
     sums: Sums,
     /// Figures of each block.
     blamed: Vec<Figures>,
-    /// By group: free bytes of the pages that only its blocks keep, including pages with a single block.
+    /// By group: free bytes of the pages that only its blocks keep, including pages with a single
+    /// block.
     sole: HashMap<u32, u64>,
     /// By group: the same without the pages with a single block.
     sole_of_several: HashMap<u32, u64>,

@@ -1,11 +1,12 @@
-//! How far a replay is from the recording: it compares resident bytes of the heap at the points where the recorder
-//! looked.
+//! How far a replay is from the recording: it compares resident bytes of the heap at the points
+//! where the recorder looked.
 //!
-//! Method: for each trial on the recorded allocator, the largest of its points is compared with the largest recorded
-//! one. The distances at all points are averaged and divided by the recorded mean. The result is the median over the
-//! trials. A point lies between the same two events as the middle of the recorder's look; the duration of the look is
-//! ignored. Threshold: 5 %, since differences between allocators that are worth acting on are larger, and smaller ones
-//! are often matters of page alignment. With few points there is no verdict.
+//! Method: for each trial on the recorded allocator, the largest of its points is compared with the
+//! largest recorded one. The distances at all points are averaged and divided by the recorded mean.
+//! The result is the median over the trials. A point lies between the same two events as the middle
+//! of the recorder's look; the duration of the look is ignored. Threshold: 5 %, since differences
+//! between allocators that are worth acting on are larger, and smaller ones are often matters of
+//! page alignment. With few points there is no verdict.
 
 use loam_format::results::{ExperimentRecord, ReplayErrorRecord, Results};
 

@@ -1,4 +1,5 @@
-//! The events of a process, with those of its ancestors before the forks, as beginnings and ends of blocks.
+//! The events of a process, with those of its ancestors before the forks, as beginnings and ends of
+//! blocks.
 
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind};
@@ -14,7 +15,8 @@ use crate::measure::Stop;
 /// How many events pass between two checks whether the user wants to stop.
 const LOOK: u64 = 1 << 16;
 
-/// The streams in the order of their lives. Each one except the last ends at its fork of the next one.
+/// The streams in the order of their lives. Each one except the last ends at its fork of the next
+/// one.
 pub fn of(survey: &Survey, stream: u32) -> Vec<u32> {
     let mut streams = vec![stream];
     let mut at = stream;
@@ -50,13 +52,14 @@ impl Forked {
         }
     }
 
-    /// Whether a fork at that time made this child. The recorder does not know the child's stream at that time, so the
-    /// time identifies it.
+    /// Whether a fork at that time made this child. The recorder does not know the child's stream
+    /// at that time, so the time identifies it.
     fn is(&self, stream: u32, time: u64) -> bool {
         stream == self.stream || (stream == u32::MAX && time == self.at)
     }
 
-    /// Whether the child existed before this event. A fork by system call is not recorded as an event.
+    /// Whether the child existed before this event. A fork by system call is not recorded as an
+    /// event.
     fn is_before(&self, record: &Record) -> bool {
         record.time > self.at
     }
@@ -74,7 +77,8 @@ pub fn until(survey: &Survey, streams: &[u32], stream: u32) -> u64 {
 pub enum Step<'a> {
     /// The meaning of an event.
     Act(&'a Act),
-    /// The process forked. The parent's `thread` goes on as the child's thread 0; the other threads are gone.
+    /// The process forked. The parent's `thread` goes on as the child's thread 0; the other threads
+    /// are gone.
     Forked {
         /// The thread that called `fork`.
         thread: u32,
@@ -193,7 +197,8 @@ fn file(path: &Path) -> Result<File, ReplayError> {
     }
 }
 
-/// Fails if the trace can be read only once, or has no end. The callers need its events several times.
+/// Fails if the trace can be read only once, or has no end. The callers need its events several
+/// times.
 pub fn require_file(path: &Path) -> Result<(), ReplayError> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(ReplayError::NoFile {

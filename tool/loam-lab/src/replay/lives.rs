@@ -1,4 +1,5 @@
-//! How long blocks live, in four classes. A replay needs them to keep long-lived blocks apart from the other blocks.
+//! How long blocks live, in four classes. A replay needs them to keep long-lived blocks apart from
+//! the other blocks.
 //!
 //! ```text
 //! 0  less than a sixteenth of the recording
@@ -43,8 +44,8 @@ impl Clock {
     }
 }
 
-/// The classes of a process's blocks, in the order in which they were handed out. A resized block remains the same
-/// block.
+/// The classes of a process's blocks, in the order in which they were handed out. A resized block
+/// remains the same block.
 #[derive(Debug, Clone, Default)]
 pub struct Lives {
     classes: Vec<u8>,

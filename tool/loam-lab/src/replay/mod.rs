@@ -1,4 +1,5 @@
-//! Makes a replayer's input from a trace, in passes over the file. No pass keeps more than the live blocks:
+//! Makes a replayer's input from a trace, in passes over the file. No pass keeps more than the live
+//! blocks:
 //!
 //! ```text
 //! survey    which processes there are, how large, the samples of the one that is chosen, pages of live blocks
@@ -6,11 +7,11 @@
 //! prepare   operations, thread by thread, into the prepared file that native/replayer reads
 //! ```
 //!
-//! `room` ends a pass whose live blocks do not fit into memory.
-//! `error` compares the resident memory of a replay on the recorded allocator with that of the program.
+//! `room` ends a pass whose live blocks do not fit into memory. `error` compares the resident
+//! memory of a replay on the recorded allocator with that of the program.
 //!
-//! A child of `fork` that goes on as the same program has its ancestors' blocks. Its replay therefore begins with its
-//! ancestors' events up to the fork, and then has its own (`lineage`).
+//! A child of `fork` that goes on as the same program has its ancestors' blocks. Its replay
+//! therefore begins with its ancestors' events up to the fork, and then has its own (`lineage`).
 
 mod error;
 mod learn;

@@ -1,13 +1,13 @@
-//! The points at which a replay is measured. Each lies between the same two events as a look of the recorder at the
-//! process.
+//! The points at which a replay is measured. Each lies between the same two events as a look of the
+//! recorder at the process.
 
 use super::lineage;
 use super::survey::Survey;
 
 /// The most points. Each point stops all threads, for some milliseconds if much memory is resident.
 const MOST_POINTS: usize = 600;
-/// Of these, the points without a sample in the trace. They are spread over the events, so that threads stay together
-/// and short programs have a curve.
+/// Of these, the points without a sample in the trace. They are spread over the events, so that
+/// threads stay together and short programs have a curve.
 pub const SPREAD_POINTS: u64 = 100;
 /// The most looks at the heap. Each of them reads all mappings.
 const MOST_LOOKS: usize = 300;

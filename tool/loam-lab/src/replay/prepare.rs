@@ -35,8 +35,8 @@ pub struct Wishes<'a> {
 /// A prepared replay.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// The file that the replayer reads. It has no name of its own and lives as long as this process, so that nothing
-    /// is left of it even if this process is killed.
+    /// The file that the replayer reads. It has no name of its own and lives as long as this
+    /// process, so that nothing is left of it even if this process is killed.
     pub path: PathBuf,
     /// Its bytes.
     pub bytes: u64,
@@ -268,7 +268,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// All threads meet. Before that, pages of large blocks that a look had found by then are touched.
+    /// All threads meet. Before that, pages of large blocks that a look had found by then are
+    /// touched.
     fn meet(&mut self, time: u64, point: Option<Point>) -> io::Result<()> {
         let seen = self.first_time.unwrap_or(0).saturating_add(time);
         while let Some([_, stage, pages]) = self.learned.grown.before(seen.saturating_add(1))? {

@@ -1,8 +1,9 @@
-//! The prepared file. It has the operations of threads in segments, as `native/replayer/program.h` draws it.
+//! The prepared file. It has the operations of threads in segments, as `native/replayer/program.h`
+//! draws it.
 //!
-//! Segments of all threads follow each other in the order in which they fill up. Each has the offset of its thread's
-//! next segment. The segment is written with its operations; the offset is filled in when the next segment has its
-//! place.
+//! Segments of all threads follow each other in the order in which they fill up. Each has the
+//! offset of its thread's next segment. The segment is written with its operations; the offset is
+//! filled in when the next segment has its place.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};

@@ -1,7 +1,8 @@
 //! How many blocks and stacks of a trace a pass may hold at once.
 //!
-//! A file of some megabytes can say that its program has more live blocks than any machine has memory for. Each pass
-//! holds the live blocks, so it asks here after each batch of events, and ends with an error before memory does.
+//! A file of some megabytes can say that its program has more live blocks than any machine has
+//! memory for. Each pass holds the live blocks, so it asks here after each batch of events, and
+//! ends with an error before memory does.
 
 use std::path::Path;
 
@@ -11,7 +12,8 @@ use procfs::Current;
 
 use super::ReplayError;
 
-/// The most bytes that a held block or stack takes, in a table that has just grown and in its copy from before.
+/// The most bytes that a held block or stack takes, in a table that has just grown and in its copy
+/// from before.
 const EACH: u64 = 256;
 
 /// What the tool itself takes, its files and its stacks.
@@ -24,7 +26,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// For half of the memory that this process may have: the pass keeps figures of its own beside the blocks.
+    /// For half of the memory that this process may have: the pass keeps figures of its own beside
+    /// the blocks.
     pub fn of_this_process() -> Room {
         let machine = procfs::Meminfo::current().map_or(u64::MAX, |info| info.mem_total);
         let group = Limits::of(std::process::id() as Pid)

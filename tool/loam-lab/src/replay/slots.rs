@@ -1,10 +1,12 @@
-//! Numbers for live blocks: each is a place in the replayer's table. The thread that had a place uses it again,
-//! but only after many other places. A reuse therefore seldom makes a thread wait for the free of another thread.
+//! Numbers for live blocks: each is a place in the replayer's table. The thread that had a place
+//! uses it again, but only after many other places. A reuse therefore seldom makes a thread wait
+//! for the free of another thread.
 
 use std::collections::{HashMap, VecDeque};
 
-/// The number of free places that a thread keeps before it uses the first of them again. Chosen: more blocks than a
-/// thread hands to another one at a time; each place costs eight bytes of the replayer's table.
+/// The number of free places that a thread keeps before it uses the first of them again. Chosen:
+/// more blocks than a thread hands to another one at a time; each place costs eight bytes of the
+/// replayer's table.
 const RESTING: usize = 256;
 
 /// A place, and how often it was used before, modulo 2^16.

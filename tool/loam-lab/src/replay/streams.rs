@@ -1,5 +1,5 @@
-//! Maps the threads of a trace to those of the replay. They are numbered by their start; the first one is the replay's
-//! main thread.
+//! Maps the threads of a trace to those of the replay. They are numbered by their start; the first
+//! one is the replay's main thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,8 @@ pub struct Thread {
 #[derive(Debug)]
 pub struct Streams {
     live: BTreeMap<u32, Thread>,
-    /// The first thread after its end. The replay keeps it, since it may have to start other threads or meet them.
+    /// The first thread after its end. The replay keeps it, since it may have to start other
+    /// threads or meet them.
     main: Option<Thread>,
     /// The thread of the trace that acted last.
     last: Option<u32>,
@@ -59,8 +60,8 @@ impl Streams {
         self.live.len() as u64 + u64::from(self.main.is_some())
     }
 
-    /// The thread's number. If the thread is new, it begins now: the thread that acted last starts it, because a
-    /// program makes a thread by a call that allocates.
+    /// The thread's number. If the thread is new, it begins now: the thread that acted last starts
+    /// it, because a program makes a thread by a call that allocates.
     pub fn get(&mut self, program: &mut Program, thread: u32, time: u64) -> io::Result<u32> {
         if !self.live.contains_key(&thread) {
             let number = program.threads() as u32;
@@ -127,7 +128,8 @@ impl Streams {
         Ok(Some(number))
     }
 
-    /// The process forked: `thread` goes on as thread 0, and the other threads are gone. Returns the numbers of those.
+    /// The process forked: `thread` goes on as thread 0, and the other threads are gone. Returns
+    /// the numbers of those.
     pub fn forked(&mut self, program: &mut Program, thread: u32) -> io::Result<Vec<u32>> {
         let mut gone = Vec::new();
         let others: Vec<u32> = self

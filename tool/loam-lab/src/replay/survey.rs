@@ -1,4 +1,5 @@
-//! The first look at a trace. It finds its processes, how many events each has, and what is damaged.
+//! The first look at a trace. It finds its processes, how many events each has, and what is
+//! damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,8 +9,8 @@ use loam_format::words;
 
 use super::{lineage, ReplayError};
 
-/// The most samples that are kept of a process. If there are more, every second one is dropped; the largest is always
-/// kept.
+/// The most samples that are kept of a process. If there are more, every second one is dropped; the
+/// largest is always kept.
 const MOST_SAMPLES: usize = 2_000;
 
 /// A process of a trace.
@@ -70,8 +71,8 @@ impl Survey {
         (process.how == How::Fork).then_some(process.parent)?
     }
 
-    /// The stream to look at: the requested number, else that of the process that requested the most bytes. A service may run
-    /// below a shell that has more events.
+    /// The stream to look at: the requested number, else that of the process that requested the
+    /// most bytes. A service may run below a shell that has more events.
     pub fn choose(&self, wanted: Option<u32>) -> Result<u32, ReplayError> {
         match wanted {
             Some(wanted) if self.processes.contains_key(&wanted) => Ok(wanted),
@@ -193,7 +194,8 @@ fn add(process: &mut ProcessSurvey, sample: Sample) {
     if process.samples.len() <= MOST_SAMPLES {
         return;
     }
-    // Samples with the heap's own memory are rarer and are dropped last. The largest is always kept.
+    // Samples with the heap's own memory are rarer and are dropped last. The largest is always
+    // kept.
     let weight = |sample: &Sample| (sample.resident_heap, sample.resident_anonymous);
     let peak = process
         .samples

@@ -1,10 +1,11 @@
-//! How many pages of each large block were resident, and when. The recorder sees a block while it lives (`Touch`) and
-//! just before its end. The replay needs the first of these figures at the block's beginning. So a first walk writes
-//! the first and last figures into a side file, by number of the block's *stage* (its beginning, each resize). A second
-//! walk reads that file from start to end. Growth between two looks is a row of another file, in the order of time.
+//! How many pages of each large block were resident, and when. The recorder sees a block while it
+//! lives (`Touch`) and just before its end. The replay needs the first of these figures at the
+//! block's beginning. So a first walk writes the first and last figures into a side file, by number
+//! of the block's *stage* (its beginning, each resize). A second walk reads that file from start to
+//! end. Growth between two looks is a row of another file, in the order of time.
 //!
-//! If no look saw a block, the replay uses the share of pages of blocks of like size, else all pages, and never more
-//! than the program had resident in any look.
+//! If no look saw a block, the replay uses the share of pages of blocks of like size, else all
+//! pages, and never more than the program had resident in any look.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -146,8 +147,8 @@ impl Writer {
         self.file.write_all_at(&bytes, number * PAGE * ENTRY as u64)
     }
 
-    /// Returns the side file, to be read from its start, and the shares. `most`: the most bytes that a look found
-    /// resident, if any did.
+    /// Returns the side file, to be read from its start, and the shares. `most`: the most bytes
+    /// that a look found resident, if any did.
     pub fn finish(mut self, most: Option<u64>) -> io::Result<(Reader, Shares)> {
         let numbers: Vec<u64> = self.cache.keys().copied().collect();
         for number in numbers {
@@ -178,8 +179,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Pages of the next stage at its beginning and at its end. None: no look saw it; at the end also if no look found
-    /// more.
+    /// Pages of the next stage at its beginning and at its end. None: no look saw it; at the end
+    /// also if no look found more.
     pub fn next(&mut self) -> io::Result<(Option<u64>, Option<u64>)> {
         let mut bytes = [0; ENTRY];
         self.input.read_exact(&mut bytes)?;

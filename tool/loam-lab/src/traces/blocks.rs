@@ -81,7 +81,8 @@ pub fn each(
             } => (before, "resize", *touched),
             _ => return Ok(()),
         };
-        // After a resize, a life begins at the resize. The block itself has only its first beginning.
+        // After a resize, a life begins at the resize. The block itself has only its first
+        // beginning.
         let began = live
             .remove(&block.id)
             .map_or(block.born, |known| known.born);

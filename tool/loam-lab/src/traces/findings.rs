@@ -16,9 +16,11 @@ use crate::replay::ReplayError;
 pub struct ProcessFindings {
     /// Events that were read.
     pub events: u64,
-    /// Events that were written, according to the end of the process's stream; none: the trace lacks the end.
+    /// Events that were written, according to the end of the process's stream; none: the trace
+    /// lacks the end.
     pub written: Option<u64>,
-    /// What did not fit together. If a forked child frees blocks from before its fork, this does not count.
+    /// What did not fit together. If a forked child frees blocks from before its fork, this does
+    /// not count.
     pub repairs: Repairs,
     /// How it ended, if the trace says.
     pub ended: Option<Ended>,

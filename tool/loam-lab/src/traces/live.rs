@@ -17,7 +17,8 @@ pub struct LivePoint {
     pub calls: u64,
 }
 
-/// At most `spans` spans of time with calls: one point for each, and one for the largest value of each.
+/// At most `spans` spans of time with calls: one point for each, and one for the largest value of
+/// each.
 pub fn of(survey: &Survey, stream: u32, spans: u64) -> Result<Vec<LivePoint>, ReplayError> {
     let process = survey.processes.get(&stream);
     let (first, last) = process.map_or((0, 0), |one| (one.first_time, one.last_time));

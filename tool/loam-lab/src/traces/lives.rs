@@ -1,5 +1,5 @@
-//! How long the blocks of a process live. Blocks are classified by call site if the trace has the stack of every
-//! block, else each by itself.
+//! How long the blocks of a process live. Blocks are classified by call site if the trace has the
+//! stack of every block, else each by itself.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use crate::replay::lineage::{self, Step};
 use crate::replay::lives::{Clock, Lives, CLASSES};
 use crate::replay::{ReplayError, Survey};
 
-/// If the average distance between chosen blocks is at most this many bytes, every block of 16 bytes and more is
-/// chosen (all but one in ten million).
+/// If the average distance between chosen blocks is at most this many bytes, every block of 16
+/// bytes and more is chosen (all but one in ten million).
 const EVERY_BLOCK: u64 = 1;
 
 /// What a walk found.

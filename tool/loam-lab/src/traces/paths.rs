@@ -1,5 +1,6 @@
-//! Stacks for people: the functions of the program that allocate, without those of allocators and standard libraries
-//! below them, and without the start of a thread above them. Stacks that are the same then are one path.
+//! Stacks for people: the functions of the program that allocate, without those of allocators and
+//! standard libraries below them, and without the start of a thread above them. Stacks that are the
+//! same then are one path.
 
 use std::collections::{HashMap, HashSet};
 
@@ -80,8 +81,8 @@ pub fn of(
     paths
 }
 
-/// The function through which at least so much of all bytes came, and that is the nearest to the allocation in them; with
-/// its share. None: there is no such function, or nothing came.
+/// The function through which at least so much of all bytes came, and that is the nearest to the
+/// allocation in them; with its share. None: there is no such function, or nothing came.
 pub fn common(paths: &[Path], least: f64) -> Option<(&str, f64)> {
     let total: f64 = paths.iter().map(|path| path.bytes).sum();
     let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
@@ -133,8 +134,8 @@ impl Changed {
     }
 }
 
-/// What became of each path, the one that grew most first. Paths are the same if their functions are: the program may
-/// have been built anew.
+/// What became of each path, the one that grew most first. Paths are the same if their functions
+/// are: the program may have been built anew.
 pub fn compare(before: Vec<Path>, after: Vec<Path>) -> Vec<Changed> {
     let mut all: HashMap<Vec<String>, (f64, f64, f64)> = HashMap::new();
     for path in before {
@@ -193,8 +194,8 @@ fn is_start(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// Whether a function allocates on behalf of its caller: a function of the standard libraries of C++ and Rust, or of
-/// an allocator.
+/// Whether a function allocates on behalf of its caller: a function of the standard libraries of
+/// C++ and Rust, or of an allocator.
 pub fn is_library(name: &str) -> bool {
     // The name of a template's function begins with the type that it returns.
     let head = name.split(['<', '(']).next().unwrap_or(name);
@@ -261,8 +262,9 @@ pub fn is_library(name: &str) -> bool {
         || is_blanket(name)
 }
 
-/// Whether a standard library implements this function for a type of its own or for each one: `<T as alloc::...>::f`.
-/// What it does for a type of the program, whose name has a path, is the program's.
+/// Whether a standard library implements this function for a type of its own or for each one: `<T
+/// as alloc::...>::f`. What it does for a type of the program, whose name has a path, is the
+/// program's.
 fn is_blanket(name: &str) -> bool {
     let Some((type_name, of)) = name
         .strip_prefix('<')

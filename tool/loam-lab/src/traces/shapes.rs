@@ -1,5 +1,5 @@
-//! What is unusual in a program's requests: the exact sizes that hold the peak, blocks that grow by moving, and for
-//! each doubling of size the ratio of requests to the blocks that stay.
+//! What is unusual in a program's requests: the exact sizes that hold the peak, blocks that grow by
+//! moving, and for each doubling of size the ratio of requests to the blocks that stay.
 
 use std::collections::HashMap;
 

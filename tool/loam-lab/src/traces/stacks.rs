@@ -1,9 +1,9 @@
-//! The call stacks of a trace's sampled blocks: the bytes that each stack handed out, and those of them that lived at
-//! the peak.
+//! The call stacks of a trace's sampled blocks: the bytes that each stack handed out, and those of
+//! them that lived at the peak.
 //!
-//! A block of `s` bytes was chosen with probability `p = 1 - exp(-s/m)`, or with the one that its stack says, and stands
-//! for `1/p` blocks and `s/p` bytes.
-//! Such a sum has no bias, and its variance is estimated by the sum of `(s/p)^2 (1 - p)`.
+//! A block of `s` bytes was chosen with probability `p = 1 - exp(-s/m)`, or with the one that its
+//! stack says, and stands for `1/p` blocks and `s/p` bytes. Such a sum has no bias, and its
+//! variance is estimated by the sum of `(s/p)^2 (1 - p)`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -57,8 +57,8 @@ impl Estimate {
         }
     }
 
-    /// Twice the standard error of the bytes. With more than a few samples, the true value lies within that distance
-    /// in some 95 of 100 cases.
+    /// Twice the standard error of the bytes. With more than a few samples, the true value lies
+    /// within that distance in some 95 of 100 cases.
     pub fn error(&self) -> f64 {
         2.0 * self.variance.max(0.0).sqrt()
     }
@@ -101,7 +101,8 @@ pub struct Stacks {
     pub sites: Vec<Site>,
 }
 
-/// A stack: index of its stream in the lineage, innermost frame, whether frames further out are missing.
+/// A stack: index of its stream in the lineage, innermost frame, whether frames further out are
+/// missing.
 pub(crate) type Key = (usize, Option<u64>, bool);
 
 #[derive(Debug, Default)]
@@ -170,7 +171,8 @@ impl Read {
         Ok(Some(read))
     }
 
-    /// The stack of a chosen block. `begins`: where the events of each stream begin in the walk's count.
+    /// The stack of a chosen block. `begins`: where the events of each stream begin in the walk's
+    /// count.
     pub fn stack(&self, block: &Block, begins: &[u64]) -> Option<Key> {
         let (place, stack) = self.found(block, begins)?;
         Some((place, stack.frame, stack.cut != Some(0)))
@@ -420,8 +422,8 @@ impl Stacks {
         })
     }
 
-    /// The functions of a frame, the innermost inlined one first. A place without a name is given as its file and
-    /// address.
+    /// The functions of a frame, the innermost inlined one first. A place without a name is given
+    /// as its file and address.
     pub fn functions(&self, place: &Place, symbols: &mut Symbols) -> Vec<Function> {
         let module = place.module.map(|module| &self.modules[module]);
         let named = module.map_or_else(Vec::new, |module| named(module, place.address));

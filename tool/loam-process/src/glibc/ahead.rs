@@ -1,8 +1,8 @@
-//! Reads the next window of a long walk in a separate thread while the window before is walked, because copying
-//! memory takes as long as walking it.
+//! Reads the next window of a long walk in a separate thread while the window before is walked,
+//! because copying memory takes as long as walking it.
 //!
-//! A window that was read ahead is older than one that is read when it is needed, so the walk checks more: see
-//! [`super::walk`].
+//! A window that was read ahead is older than one that is read when it is needed, so the walk
+//! checks more: see [`super::walk`].
 
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::thread::{Builder, Scope};
@@ -115,7 +115,8 @@ impl Ahead {
         is_asked.then(|| self.told.recv().ok())?
     }
 
-    /// Replaces a window that was walked by the requested one, if that has the header from there on.
+    /// Replaces a window that was walked by the requested one, if that has the header from there
+    /// on.
     pub fn take(&mut self, place: u64, walked: &mut Window) -> bool {
         let Some(mut window) = self.receive() else {
             return false;

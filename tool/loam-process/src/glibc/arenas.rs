@@ -1,8 +1,9 @@
 //! Finds glibc's arenas in a process, without symbols.
 //!
-//! All arenas are in a ring. The main arena is a variable of the C library: the library's data has one record that
-//! looks like an arena (its empty lists point at themselves) and whose ring leads back to it. Every other arena
-//! lies in the first of its own heaps, which start at multiples of 64 MiB and name their arena.
+//! All arenas are in a ring. The main arena is a variable of the C library: the library's data has
+//! one record that looks like an arena (its empty lists point at themselves) and whose ring leads
+//! back to it. Every other arena lies in the first of its own heaps, which start at multiples of 64
+//! MiB and name their arena.
 
 use std::collections::HashSet;
 
@@ -63,7 +64,8 @@ const MOST_ARENAS: usize = 1 << 16;
 /// The most heaps of an arena; so many hold a TiB.
 const MOST_HEAPS: usize = 1 << 14;
 
-/// Finds all arenas. None: no record of a main arena was found. The second part says in words what was left out.
+/// Finds all arenas. None: no record of a main arena was found. The second part says in words what
+/// was left out.
 pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, Vec<String>)> {
     let (main, record) = find_main(memory, mappings)?;
     let mut problems = Vec::new();
@@ -96,8 +98,8 @@ pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, V
     Some((found, problems))
 }
 
-/// The writable data of the C library, and of the program if it has no C library beside it, because then it may be
-/// linked statically.
+/// The writable data of the C library, and of the program if it has no C library beside it, because
+/// then it may be linked statically.
 fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<(u64, Record)> {
     let has_libc = mappings.iter().any(is_libc);
     let mut previous_is_ours = false;
@@ -147,8 +149,8 @@ fn find_in_data(memory: &impl Memory, start: u64, bytes: &[u8], record: Record) 
     })
 }
 
-/// Whether the list ends are those of an arena: the ends of an empty list point at the list, as if it were a chunk;
-/// no end is null.
+/// Whether the list ends are those of an arena: the ends of an empty list point at the list, as if
+/// it were a chunk; no end is null.
 fn looks_like_lists(bytes: &[u8], offset: usize, address: u64, record: Record) -> bool {
     let mut empty = 0;
     for bin in 0..arena::BIN_COUNT {
@@ -203,7 +205,8 @@ fn main_arena(
     let bytes = memory.bytes(address, record.length).ok()?;
     let top = read(&bytes, record.top);
     let mut stretches = joined(mappings.iter().filter(|mapping| mapping.name == "[heap]"));
-    // If `brk` failed, glibc continues in mappings. Only the last mapping is known, by the top chunk in it.
+    // If `brk` failed, glibc continues in mappings. Only the last mapping is known, by the top
+    // chunk in it.
     let has_top = |(start, end): &(u64, u64)| (*start..*end).contains(&top);
     if !stretches.iter().any(has_top) {
         let holder = mappings

@@ -1,5 +1,5 @@
-//! Freed blocks that glibc keeps for the next request of their size: threads' caches (tcache) and fast bins. A walk
-//! of the chunks sees them as in use.
+//! Freed blocks that glibc keeps for the next request of their size: threads' caches (tcache) and
+//! fast bins. A walk of the chunks sees them as in use.
 
 use std::collections::HashSet;
 
@@ -18,8 +18,9 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// The blocks of a thread's cache record, if the bytes are such a record: it has a list for each size, and the head
-/// of a list is null exactly if its counter is zero. `is_chunk` says whether an address lies in an arena.
+/// The blocks of a thread's cache record, if the bytes are such a record: it has a list for each
+/// size, and the head of a list is null exactly if its counter is zero. `is_chunk` says whether an
+/// address lies in an arena.
 pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> Option<Vec<Kept>> {
     let heads = layout.cache_lists * layout.counter_bytes;
     let counter = |list: usize| {
@@ -34,7 +35,8 @@ pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> O
     let mut kept = Vec::new();
     for list in 0..layout.cache_lists {
         let count = match layout.counts_room {
-            // A list of long blocks has room only if a setting says so, and then its lengths are not told apart.
+            // A list of long blocks has room only if a setting says so, and then its lengths are
+            // not told apart.
             true if list >= CACHE_LISTS => 0,
             true => room - counter(list)?,
             false => counter(list)?,
@@ -62,17 +64,17 @@ pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> O
     Some(kept)
 }
 
-/// How many records of caches are read. Chosen: copies of 0.1 s. A record is known only by the length of its chunk, and
-/// a program may have millions of blocks of that length.
+/// How many records of caches are read. Chosen: copies of 0.1 s. A record is known only by the
+/// length of its chunk, and a program may have millions of blocks of that length.
 const MOST_RECORDS: usize = 1 << 20;
 /// How many of them are read in one call.
 const RECORDS_AT_ONCE: usize = 1024;
 /// How many records are read to learn the mark of all caches.
 const MOST_LESSONS: u32 = 64;
 
-/// The chunks that may be records of threads' caches, and the marks of what these keep. glibc writes a mark into the
-/// second word of a block in a cache, to find a block that is freed twice. Without it the block would look like one of a
-/// fast bin: both have links.
+/// The chunks that may be records of threads' caches, and the marks of what these keep. glibc
+/// writes a mark into the second word of a block in a cache, to find a block that is freed twice.
+/// Without it the block would look like one of a fast bin: both have links.
 pub struct Records<'a, IsChunk> {
     layout: &'a Layout,
     is_chunk: IsChunk,
@@ -93,9 +95,10 @@ impl<'a, IsChunk: Fn(u64) -> bool> Records<'a, IsChunk> {
         }
     }
 
-    /// Adds a chunk in use if it is as long as a record. A random mark is learned from records: the main thread's is the
-    /// first chunk of all, so the mark is known before other chunks that have it. A mark that is a record's address is known
-    /// with its record, and chunks that have it may come before.
+    /// Adds a chunk in use if it is as long as a record. A random mark is learned from records: the
+    /// main thread's is the first chunk of all, so the mark is known before other chunks that have
+    /// it. A mark that is a record's address is known with its record, and chunks that have it may
+    /// come before.
     pub fn add(&mut self, memory: &impl Memory, chunk: &Chunk) {
         if chunk.size != self.layout.cache_chunk() {
             return;
@@ -165,8 +168,9 @@ impl<'a, IsChunk: Fn(u64) -> bool> Records<'a, IsChunk> {
     }
 }
 
-/// How many chunks of fast bins are followed, in all arenas and tries together, where links tell the others
-/// ([`FastChunks::is_linked`]). Chosen: each is a system call of one to two microseconds.
+/// How many chunks of fast bins are followed, in all arenas and tries together, where links tell
+/// the others ([`FastChunks::is_linked`]). Chosen: each is a system call of one to two
+/// microseconds.
 const MOST_FOLLOWED: usize = 1 << 17;
 /// The same before 2.32, where links tell nothing. Chosen: one to two seconds of work.
 const MOST_FOLLOWED_UNMANGLED: usize = 1 << 20;
@@ -235,10 +239,11 @@ impl FastChunks {
         found
     }
 
-    /// Whether a chunk in use looks like one of a fast bin that was not followed: its first word leads to an arena's
-    /// chunk, or ends a list. Since 2.32 links are mixed with their own address, so that hardly any word of a program
-    /// looks like a link. A block that was handed out again and never written to still has its old link, so only
-    /// lists that were cut are completed in this way.
+    /// Whether a chunk in use looks like one of a fast bin that was not followed: its first word
+    /// leads to an arena's chunk, or ends a list. Since 2.32 links are mixed with their own
+    /// address, so that hardly any word of a program looks like a link. A block that was handed out
+    /// again and never written to still has its old link, so only lists that were cut are completed
+    /// in this way.
     pub fn is_linked(
         &self,
         layout: &Layout,
@@ -253,7 +258,8 @@ impl FastChunks {
         next == 0 || next % ALIGNMENT == 0 && is_chunk(next)
     }
 
-    /// Says for one address after the other, each higher than the last one, whether it is one of the chunks.
+    /// Says for one address after the other, each higher than the last one, whether it is one of
+    /// the chunks.
     pub fn ascending(&self, start: u64) -> impl FnMut(u64) -> bool + '_ {
         let mut next = self.addresses.partition_point(|known| *known < start);
         move |address| {
@@ -269,8 +275,9 @@ impl FastChunks {
     }
 }
 
-/// Follows the lists that begin with these chunks side by side: one system call takes a step in each. `left`: how many
-/// chunks may still be followed. The second part of the answer says whether the lists were followed to their ends.
+/// Follows the lists that begin with these chunks side by side: one system call takes a step in
+/// each. `left`: how many chunks may still be followed. The second part of the answer says whether
+/// the lists were followed to their ends.
 fn followed(
     memory: &impl Memory,
     layout: &Layout,
@@ -307,8 +314,8 @@ fn followed(
     }
 }
 
-/// Tells the freed blocks of threads' caches. A list is given by its first block and its length. The lists are followed
-/// side by side, because one call takes a step in each.
+/// Tells the freed blocks of threads' caches. A list is given by its first block and its length.
+/// The lists are followed side by side, because one call takes a step in each.
 pub fn each_cached(
     memory: &impl Memory,
     layout: &Layout,
@@ -398,7 +405,8 @@ mod tests {
         assert!(!is_linked(36, false, chunk(80, linked(next))), "not cut");
         assert!(!is_linked(31, true, chunk(80, next)), "not mangled");
         assert!(!is_linked(36, true, chunk(4096, linked(next))), "too long");
-        // A program's own words: nothing, a text, a pointer into the heap, a link that is not aligned.
+        // A program's own words: nothing, a text, a pointer into the heap, a link that is not
+        // aligned.
         for word in [0, 1, 0x6f66_206f_6c6c_6548, next, linked(next + 8)] {
             assert!(!is_linked(36, true, chunk(80, word)), "{word:#x}");
         }

@@ -1,11 +1,12 @@
 //! The glibc version of a process, and the places of its records.
 //!
-//! The offsets are those of glibc's malloc/malloc.c and malloc/arena.c on 64-bit little-endian machines. They are
-//! the same from 2.28 to 2.43, with these exceptions: the width of a cache's counters, the mark of its blocks, whether
-//! list pointers are mangled, and the length of `heap_info`, which follows from the arena's own address. Since 2.42 a
-//! cache has 76 lists, and counts the free places of each. The newest sources have no fast bins: their arena's record is
-//! shorter, and which of the two it is follows from its own lists. A walk checks every header that it meets, so a version
-//! that keeps its records elsewhere is refused and not misread.
+//! The offsets are those of glibc's malloc/malloc.c and malloc/arena.c on 64-bit little-endian
+//! machines. They are the same from 2.28 to 2.43, with these exceptions: the width of a cache's
+//! counters, the mark of its blocks, whether list pointers are mangled, and the length of
+//! `heap_info`, which follows from the arena's own address. Since 2.42 a cache has 76 lists, and
+//! counts the free places of each. The newest sources have no fast bins: their arena's record is
+//! shorter, and which of the two it is follows from its own lists. A walk checks every header that
+//! it meets, so a version that keeps its records elsewhere is refused and not misread.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -145,8 +146,8 @@ pub enum CacheMark {
     Random,
 }
 
-/// Lists of a thread's cache for one size each, the multiples of 16 bytes from 32 to 1,040. Since 2.42 others follow, for
-/// a doubling each; they are in use only if a setting says so.
+/// Lists of a thread's cache for one size each, the multiples of 16 bytes from 32 to 1,040. Since
+/// 2.42 others follow, for a doubling each; they are in use only if a setting says so.
 pub const CACHE_LISTS: usize = 64;
 const LONG_CACHE_LISTS: usize = 12;
 
@@ -203,8 +204,8 @@ const VERSION: &[u8] = b"version ";
 /// The most bytes that are read: a C library has 2 MiB, and a static program a hundred at most.
 const MOST_READ: u64 = 256 << 20;
 
-/// The version in the file behind the mapping. Reads the file as the process sees it, because the process may be in
-/// a container.
+/// The version in the file behind the mapping. Reads the file as the process sees it, because the
+/// process may be in a container.
 pub fn version_of(pid: Pid, mapping: &Mapping) -> Option<Version> {
     let path = mapping
         .name
@@ -226,8 +227,8 @@ pub fn version_of(pid: Pid, mapping: &Mapping) -> Option<Version> {
 /// A message of glibc's malloc, which is in each program that contains it.
 const MESSAGE: &[u8] = b"\0malloc(): corrupted top size\0";
 
-/// The version of a static program. The linker leaves out the banner, and keeps the version as a separate text. If
-/// a program has several such texts, none is believed.
+/// The version of a static program. The linker leaves out the banner, and keeps the version as a
+/// separate text. If a program has several such texts, none is believed.
 fn linked_version_in(bytes: &[u8]) -> Option<Version> {
     find(bytes, MESSAGE)?;
     // All texts with a zero before and after them.

@@ -34,7 +34,8 @@ impl Lengths {
         }
     }
 
-    /// Every class that has chunks: the bytes of its longest block, without the header, and its sum.
+    /// Every class that has chunks: the bytes of its longest block, without the header, and its
+    /// sum.
     pub fn classes(&self) -> impl Iterator<Item = (u64, Sum)> + '_ {
         let numbered = self.0.iter().enumerate().filter(|(_, sum)| sum.count > 0);
         numbered.map(|(class, sum)| (longest(class) - 8, *sum))

@@ -1,10 +1,11 @@
-//! Blocks that are mappings of their own in glibc. They have a header in front, whose second word has the length of
-//! the mapping and a flag. The kernel joins neighbours into one mapping: blocks with each other, and blocks with memory
-//! that the program mapped itself. So blocks are looked for at the start of a mapping, one behind the other, and then
-//! at the start of each page of the rest.
+//! Blocks that are mappings of their own in glibc. They have a header in front, whose second word
+//! has the length of the mapping and a flag. The kernel joins neighbours into one mapping: blocks
+//! with each other, and blocks with memory that the program mapped itself. So blocks are looked for
+//! at the start of a mapping, one behind the other, and then at the start of each page of the rest.
 //!
-//! Since 2.43 the length leaves out the header, and the lowest bit of the first word says that the pages are huge. The
-//! length of a mapping is a multiple of a page, so each header tells which of the two it is.
+//! Since 2.43 the length leaves out the header, and the lowest bit of the first word says that the
+//! pages are huge. The length of a mapping is a multiple of a page, so each header tells which of
+//! the two it is.
 
 use super::layout::{FLAGS, IS_MAPPED};
 use super::lengths::Lengths;
@@ -48,8 +49,8 @@ pub(super) fn read(
     residency: &mut Residency,
 ) -> Mapped {
     let mut found = Mapped::default();
-    // A block may lie below an arena's heap, in one mapping with it. The start of the heap is not the start of a
-    // block.
+    // A block may lie below an arena's heap, in one mapping with it. The start of the heap is not
+    // the start of a block.
     let is_candidate = |mapping: &&Mapping| {
         mapping.name.is_empty()
             && mapping.writable
@@ -100,13 +101,16 @@ fn chain(
     place
 }
 
-/// Shorter blocks are not looked for within a mapping: by default the shortest that malloc maps has this length, and a
-/// program's own bytes look like a header the more often, the shorter the block would be.
+/// Shorter blocks are not looked for within a mapping: by default the shortest that malloc maps has
+/// this length, and a program's own bytes look like a header the more often, the shorter the block
+/// would be.
 const SHORTEST_WITHIN: u64 = 128 << 10;
-/// So many pages of one mapping are looked at: a GiB. Chosen: an eighth of the calls of a look, if each takes one.
+/// So many pages of one mapping are looked at: a GiB. Chosen: an eighth of the calls of a look, if
+/// each takes one.
 const MOST_PAGES: usize = 1 << 18;
 
-/// Adds the mapped blocks that begin at a page of a mapping from `start` on, and returns where the search ended.
+/// Adds the mapped blocks that begin at a page of a mapping from `start` on, and returns where the
+/// search ended.
 fn within(
     memory: &impl Memory,
     mapping: &Mapping,
@@ -150,8 +154,8 @@ const MOST_ALIGNED: u32 = 30;
 /// Bytes of a header.
 const HEADER: usize = 16;
 
-/// The length of the block whose header has these bytes and lies so far behind the start of its mapping, of which so
-/// much is left.
+/// The length of the block whose header has these bytes and lies so far behind the start of its
+/// mapping, of which so much is left.
 fn sound(bytes: &[u8], skipped: u64, most: u64) -> Option<u64> {
     const IN_HUGE_PAGES: u64 = 1;
     let (said, head) = (u64_at(bytes, 0)?, u64_at(bytes, 8)?);
@@ -168,8 +172,9 @@ fn sound(bytes: &[u8], skipped: u64, most: u64) -> Option<u64> {
     is_block.then_some(size)
 }
 
-/// The length of the mapped block whose mapping begins here, if there is one. An aligned block skips the start: its
-/// header lies directly before a multiple of its alignment, and has the skipped length.
+/// The length of the mapped block whose mapping begins here, if there is one. An aligned block
+/// skips the start: its header lies directly before a multiple of its alignment, and has the
+/// skipped length.
 fn block(memory: &impl Memory, start: u64, end: u64) -> Option<u64> {
     let first = memory.bytes(start, HEADER).ok()?;
     // A quick look saves the search in most mappings: the skipped start of a fresh mapping is zero.

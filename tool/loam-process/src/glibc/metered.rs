@@ -1,12 +1,13 @@
-//! Bounds the system calls of a look. The bytes of a process may be anything: rings, lists and leads that never end, over
-//! memory that can not be read. Each part of a look has its own bound, and this one holds for all parts together.
+//! Bounds the system calls of a look. The bytes of a process may be anything: rings, lists and
+//! leads that never end, over memory that can not be read. Each part of a look has its own bound,
+//! and this one holds for all parts together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use loam_format::memory::{Memory, Piece, ReadError};
 
-/// The most pieces that a look reads, since each may take a call. Chosen: some two seconds. A heap of 4 GiB with a million
-/// chunks in fast bins needs half as many.
+/// The most pieces that a look reads, since each may take a call. Chosen: some two seconds. A heap
+/// of 4 GiB with a million chunks in fast bins needs half as many.
 pub const MOST_CALLS: u64 = 2 << 20;
 
 /// A memory that can be read so many times.

@@ -7,10 +7,10 @@
 //!  holes and tops --> /proc/PID/pagemap --> which of their pages are resident
 //! ```
 //!
-//! glibc keeps a header in front of every block, so its heap can be read like a chain, without symbols, preparation
-//! or a stop. Parts that do not add up are not counted, and the result names them. The figures of a process that
-//! allocates meanwhile do not belong to a single moment: each chunk is as it was when its part of memory was
-//! copied.
+//! glibc keeps a header in front of every block, so its heap can be read like a chain, without
+//! symbols, preparation or a stop. Parts that do not add up are not counted, and the result names
+//! them. The figures of a process that allocates meanwhile do not belong to a single moment: each
+//! chunk is as it was when its part of memory was copied.
 
 mod ahead;
 pub mod arenas;
@@ -103,7 +103,8 @@ pub struct ArenaFigures {
     pub trimmable_common: u64,
     /// The number of holes with such pages: each costs a system call.
     pub trimmable_holes: u64,
-    /// Holes as a trim joins them: neighbours, with the chunks of fast bins among them, are one hole.
+    /// Holes as a trim joins them: neighbours, with the chunks of fast bins among them, are one
+    /// hole.
     pub joined_holes: u64,
     /// The chunk at the arena's end.
     pub top: u64,
@@ -173,8 +174,8 @@ pub trait Blocks {
     /// Whether [`Blocks::cached`] is wanted, for which the lists of threads' caches are followed.
     const WANTS_CACHED: bool = false;
 
-    /// A block, in the order of addresses within a stretch. Chunks in fast bins are not told; chunks in threads'
-    /// caches are told like blocks.
+    /// A block, in the order of addresses within a stretch. Chunks in fast bins are not told;
+    /// chunks in threads' caches are told like blocks.
     fn block(&mut self, address: u64, size: u64, residency: &Residency);
     /// A stretch of an arena has ended.
     fn stretch_ends(&mut self, residency: &Residency);
@@ -213,7 +214,8 @@ pub fn read_and_tell(key: ProcessKey, blocks: &mut impl Blocks) -> Result<GlibcH
     heap
 }
 
-/// Reads the heap in a memory whose mappings and C library's version are known: a core's, for instance.
+/// Reads the heap in a memory whose mappings and C library's version are known: a core's, for
+/// instance.
 pub fn read_memory(
     memory: &(impl Memory + Sync),
     mappings: &[Mapping],
@@ -417,8 +419,8 @@ fn walk_arena(
     figures
 }
 
-/// The effect of `malloc_trim`: it first joins the chunks of fast bins with the holes beside them, and then gives
-/// back the whole pages of every hole, except for the header and links at its start.
+/// The effect of `malloc_trim`: it first joins the chunks of fast bins with the holes beside them,
+/// and then gives back the whole pages of every hole, except for the header and links at its start.
 #[derive(Default)]
 struct Trim {
     /// Start and end of the hole that is being joined.
@@ -509,8 +511,8 @@ impl Places {
     }
 }
 
-/// Start and end of mappings. Neighbours are joined, because advice and protection divide one heap into several
-/// mappings.
+/// Start and end of mappings. Neighbours are joined, because advice and protection divide one heap
+/// into several mappings.
 fn joined<'a>(mappings: impl Iterator<Item = &'a Mapping>) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     for mapping in mappings {

@@ -1,9 +1,11 @@
-//! Resident bytes of stretches of a process, by its pages. If these may not be read, every page counts as resident.
+//! Resident bytes of stretches of a process, by its pages. If these may not be read, every page
+//! counts as resident.
 
 use crate::pagemap::{Pagemap, Whereabouts};
 use crate::process::Pid;
 
-/// Bytes of a page. The layouts are those of x86-64; elsewhere pages may be longer and the figures coarser.
+/// Bytes of a page. The layouts are those of x86-64; elsewhere pages may be longer and the figures
+/// coarser.
 pub const PAGE: u64 = 4096;
 
 /// The pages of the last stretch.
@@ -95,8 +97,8 @@ impl Residency {
         }
     }
 
-    /// The addresses of the pages between two addresses that hold something. Address space without memory costs
-    /// nothing; a kernel that can not leave it out is asked only for so much of it.
+    /// The addresses of the pages between two addresses that hold something. Address space without
+    /// memory costs nothing; a kernel that can not leave it out is asked only for so much of it.
     pub fn pages_that_hold(&self, start: u64, end: u64) -> Vec<u64> {
         const MOST_UNSCANNED: u64 = 1 << 30;
         let mut found = Vec::new();

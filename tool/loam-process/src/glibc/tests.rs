@@ -169,8 +169,8 @@ fn a_heap_that_changes_between_two_windows_is_followed_all_the_same() {
     changes_between(&many(), 1..12);
 }
 
-/// Long enough that windows are read ahead. The system decides how the reads of both threads interleave, but the
-/// result is the same.
+/// Long enough that windows are read ahead. The system decides how the reads of both threads
+/// interleave, but the result is the same.
 #[test]
 fn a_long_heap_is_read_ahead_and_told_the_same() {
     let long = of_count(120_000);
@@ -241,8 +241,8 @@ fn a_few_chunks_behind_something_else_are_found_by_their_end() {
     assert_eq!(again.len(), chunks.len(), "{again:?}");
 }
 
-/// The main arena goes on after memory that the program itself took from the break. glibc marks the place with two
-/// chunks of 16 bytes.
+/// The main arena goes on after memory that the program itself took from the break. glibc marks the
+/// place with two chunks of 16 bytes.
 #[test]
 fn memory_that_the_program_took_from_the_break_is_passed_over() {
     let fences = [(16, false), (16, false)];
@@ -265,7 +265,8 @@ fn memory_that_the_program_took_from_the_break_is_passed_over() {
     assert_eq!((found.len(), ended.unread), (before.len(), 0));
 }
 
-/// Compiles a program, starts it, reads its heap when it says something, and ends it. None: its C library is not known.
+/// Compiles a program, starts it, reads its heap when it says something, and ends it. None: its C
+/// library is not known.
 fn read_while_it_runs(
     text: &str,
     read: impl Fn(Pid) -> Result<GlibcHeap, GlibcError>,
@@ -300,7 +301,8 @@ fn read_while_it_runs(
     }
 }
 
-/// A program that takes away the right to read pages of its heap, and gives ranges of it back behind malloc's back.
+/// A program that takes away the right to read pages of its heap, and gives ranges of it back
+/// behind malloc's back.
 #[test]
 fn a_hostile_process_costs_a_bounded_number_of_calls() {
     let text = "#define _GNU_SOURCE\n#include <stdint.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n#include <unistd.h>\n\
@@ -352,8 +354,8 @@ fn the_heap_of_a_program_that_moves_the_break_is_read_to_its_end() {
     assert_eq!(found.problems.len(), 1, "{:?}", found.problems);
 }
 
-/// Bytes that are no chunks, and then chunks. In the first third of these bytes is a lead at every multiple of
-/// `apart`, into the second third.
+/// Bytes that are no chunks, and then chunks. In the first third of these bytes is a lead at every
+/// multiple of `apart`, into the second third.
 fn after_leads(length: u64, apart: usize, chunks: &[(u64, bool)]) -> Heap {
     let mut heap = Heap::of(chunks);
     let mut before = vec![0xa7; length as usize];
@@ -397,22 +399,24 @@ fn a_heap_of_nothing_but_false_leads_is_given_up_early() {
     for heap in [leads, chains] {
         let (_, ended) = heap.walked();
         let (times, reads) = effort(&heap);
-        // Up to four windows for each of 64 returns, and for one more for each window of the stretch.
+        // Up to four windows for each of 64 returns, and for one more for each window of the
+        // stretch.
         let most = 6.0 + 4.0 * (64 << 20) as f64 / heap.bytes.len() as f64;
         assert!(times < most, "{times} of {most}, {reads} reads, {ended:?}");
         assert!(reads < 50_000, "{reads} reads, {ended:?}");
     }
 }
 
-/// Guards within the heap, and ranges that were given back. Each page that can not be read costs a few reads, and what
-/// lies between them is copied a few times at most.
+/// Guards within the heap, and ranges that were given back. Each page that can not be read costs a
+/// few reads, and what lies between them is copied a few times at most.
 #[test]
 fn memory_that_can_not_be_read_costs_a_few_reads_for_each_hole() {
     // 16 MiB.
     let heap = || Heap::of(&of_count(260_000));
     let leads = || after_leads(12 << 20, 32, &many());
     const ALL: u64 = u64::MAX;
-    // Once in so many pages, so many pages; the most reads, and the most bytes that are not followed.
+    // Once in so many pages, so many pages; the most reads, and the most bytes that are not
+    // followed.
     let cases: [(&str, Heap, u32, u64); 6] = [
         (
             "a guard once in a window",

@@ -1,11 +1,12 @@
 //! Reads only those pages of a memory that hold something.
 //!
-//! If a page was never touched, or was given back, a read leaves the system's page of zeros mapped there. The
-//! process would not have more memory, but the next look would see the page as resident. So such pages are not
-//! read; they are zero.
+//! If a page was never touched, or was given back, a read leaves the system's page of zeros mapped
+//! there. The process would not have more memory, but the next look would see the page as resident.
+//! So such pages are not read; they are zero.
 //!
-//! The look at the stretch told which pages hold something. The process may have touched others since. A walk that
-//! does not get on says so ([`There::doubt`]), and for a while all pages are read.
+//! The look at the stretch told which pages hold something. The process may have touched others
+//! since. A walk that does not get on says so ([`There::doubt`]), and for a while all pages are
+//! read.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -88,8 +89,8 @@ impl<M: Memory> Memory for There<'_, M> {
         if length == buffer.len() {
             return self.memory.gather(pieces, buffer);
         }
-        // The parts are read one after the other, and then each is moved to its place, the last one first: none
-        // moves to the left.
+        // The parts are read one after the other, and then each is moved to its place, the last one
+        // first: none moves to the left.
         self.memory.gather(&there, &mut buffer[..length])?;
         let (mut from, mut to) = (length, buffer.len());
         for (piece, parts) in pieces.iter().zip(&parts).rev() {

@@ -7,15 +7,16 @@
 //!  next chunk +length ...                           whose lowest flag says whether this chunk is in use
 //! ```
 //!
-//! The process may split and join chunks during the walk. Two habits keep the walk right. (1) Each window of memory
-//! is read together with the header of the chunk that leads to it, one after the other in one system call, and that
-//! header must not have changed. (A window that was read ahead lies between two looks at the header.) (2) The last
-//! chunks count only when the walk is well past them. A header that can not be right makes the walk go back,
-//! further each time, and read again. If that does not help, the walk searches for the chain further on, and says
-//! how many bytes it did not see.
+//! The process may split and join chunks during the walk. Two habits keep the walk right. (1) Each
+//! window of memory is read together with the header of the chunk that leads to it, one after the
+//! other in one system call, and that header must not have changed. (A window that was read ahead
+//! lies between two looks at the header.) (2) The last chunks count only when the walk is well past
+//! them. A header that can not be right makes the walk go back, further each time, and read again.
+//! If that does not help, the walk searches for the chain further on, and says how many bytes it
+//! did not see.
 //!
-//! A part of the memory may be unreadable: guards within the heap, or a range that the process gave back. A window
-//! ends there, and the search steps over it page by page.
+//! A part of the memory may be unreadable: guards within the heap, or a range that the process gave
+//! back. A window ends there, and the search steps over it page by page.
 
 use std::collections::VecDeque;
 
@@ -44,9 +45,11 @@ pub struct Chunk {
     pub size: u64,
     /// What it is.
     pub state: State,
-    /// The first word of the block, which leads from a freed chunk to the next one; zero if it was not read.
+    /// The first word of the block, which leads from a freed chunk to the next one; zero if it was
+    /// not read.
     pub link: u64,
-    /// The second word of the block, which marks the chunks of threads' caches; zero if it was not read.
+    /// The second word of the block, which marks the chunks of threads' caches; zero if it was not
+    /// read.
     pub mark: u64,
 }
 
@@ -61,31 +64,33 @@ pub struct Stretch {
     pub is_main: bool,
 }
 
-/// How much is read at a time. Chosen: the copy takes 120 us. In a longer time more chunks change under a window
-/// that was read ahead. With shorter windows the two threads wake each other more often, which costs a fifth of a
-/// look at 4 GiB.
+/// How much is read at a time. Chosen: the copy takes 120 us. In a longer time more chunks change
+/// under a window that was read ahead. With shorter windows the two threads wake each other more
+/// often, which costs a fifth of a look at 4 GiB.
 pub const WINDOW: u64 = 1 << 20;
-/// From this length on, a stretch is read ahead. Chosen: to start a thread takes as long as to read a quarter of a
-/// window.
+/// From this length on, a stretch is read ahead. Chosen: to start a thread takes as long as to read
+/// a quarter of a window.
 const LONG: u64 = 4 * WINDOW;
 /// How many chunks are held back, so that the walk can go back to them.
 const HELD: usize = 1024;
 /// How often a walk goes back for the same place.
 const MOST_RETURNS: u32 = 12;
-/// How far a lost chain is searched, and how many headers in a row make one. Chosen: a user's data rarely looks
-/// like one header, and each further header makes it 2^32 times as rare.
+/// How far a lost chain is searched, and how many headers in a row make one. Chosen: a user's data
+/// rarely looks like one header, and each further header makes it 2^32 times as rare.
 const FURTHEST_CHAIN: u64 = 8 << 20;
 const CONVINCING: u32 = 16;
-/// How often a walk goes back in all: this often, and once more for each so many bytes of the stretch. Each return may
-/// read up to four windows again. Chosen: six looks at programs whose threads replaced blocks left nothing unread, and a
-/// stretch of hostile bytes costs at most 256 MiB of copies, and four times its length.
+/// How often a walk goes back in all: this often, and once more for each so many bytes of the
+/// stretch. Each return may read up to four windows again. Chosen: six looks at programs whose
+/// threads replaced blocks left nothing unread, and a stretch of hostile bytes costs at most 256
+/// MiB of copies, and four times its length.
 const RETURNS: u64 = 64;
 const BYTES_A_RETURN: u64 = WINDOW;
-/// How many leads out of the window a walk follows while it searches: this many, and one more for each page. Each is
-/// a system call for 16 bytes, which takes about a microsecond.
+/// How many leads out of the window a walk follows while it searches: this many, and one more for
+/// each page. Each is a system call for 16 bytes, which takes about a microsecond.
 const LEADS: u64 = 16 << 10;
 const BYTES_A_LEAD: u64 = PAGE;
-/// The chunk that ends a heap when the arena continues in another heap, or when the program itself moved the break.
+/// The chunk that ends a heap when the arena continues in another heap, or when the program itself
+/// moved the break.
 const FENCE: u64 = 16;
 
 /// Why a walk ended.
@@ -97,8 +102,8 @@ pub struct End {
     pub returns: u32,
 }
 
-/// Walks a stretch and tells each chunk once, in the order of addresses. `end_now` says where the stretch ends now:
-/// it may grow meanwhile, and then its last chunk grows too.
+/// Walks a stretch and tells each chunk once, in the order of addresses. `end_now` says where the
+/// stretch ends now: it may grow meanwhile, and then its last chunk grows too.
 pub fn walk(
     memory: &(impl Memory + Sync),
     stretch: Stretch,
@@ -148,7 +153,8 @@ fn to_the_end<M: Memory>(
                 }
             }
             Step::Fence => {
-                // In the main arena the program itself moved the break, and the chain goes on behind its memory.
+                // In the main arena the program itself moved the break, and the chain goes on
+                // behind its memory.
                 walk.held.drain(..).for_each(&mut tell);
                 let behind = stretch.is_main.then(|| walk.next_chain(place)).flatten();
                 // At the end of an arena there are two fences, and nothing else.
@@ -257,7 +263,8 @@ impl<M: Memory> Walk<'_, M> {
             return Step::Wrong;
         };
         self.next = (place + size, next);
-        // A user's data would often pass for the header of one chunk, but rarely lead to a second one.
+        // A user's data would often pass for the header of one chunk, but rarely lead to a second
+        // one.
         if !self.is_sound(place + size, next) {
             return Step::Wrong;
         }
@@ -279,8 +286,9 @@ impl<M: Memory> Walk<'_, M> {
             && (head & IN_OTHER_ARENA == 0 || !self.stretch.is_main)
     }
 
-    /// The next place after another from which a chain of sound headers leads on. The window moves on with the places
-    /// that are tried, and not to the places where they lead: nearly all leads are wrong.
+    /// The next place after another from which a chain of sound headers leads on. The window moves
+    /// on with the places that are tried, and not to the places where they lead: nearly all leads
+    /// are wrong.
     fn next_chain(&mut self, place: u64) -> Option<u64> {
         let behind = place.saturating_add(FURTHEST_CHAIN).min(self.stretch.end);
         let mut start = place + ALIGNMENT;
@@ -301,8 +309,8 @@ impl<M: Memory> Walk<'_, M> {
     fn is_chain(&mut self, mut place: u64) -> bool {
         for count in 0..CONVINCING {
             match self.step(place, Walk::glance) {
-                // The chain leads to the very end, so few chunks are enough. A single word may be the rest of an
-                // earlier top.
+                // The chain leads to the very end, so few chunks are enough. A single word may be
+                // the rest of an earlier top.
                 Step::Chunk(chunk) if chunk.state == State::Top => return count > 0,
                 Step::Chunk(chunk) => place += chunk.size,
                 _ => return false,
@@ -320,7 +328,8 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// The two words of a header. `leading`: the header that leads here; it is read again if the window has to be.
+    /// The two words of a header. `leading`: the header that leads here; it is read again if the
+    /// window has to be.
     fn header(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<(u64, u64)> {
         if !self.window.has_header(place) {
             self.read_window(place, leading)?;
@@ -344,7 +353,8 @@ impl<M: Memory> Walk<'_, M> {
         ahead::words(&header)
     }
 
-    /// Reads the window from that place on, or as much of it as can be read, to the end of the page at least.
+    /// Reads the window from that place on, or as much of it as can be read, to the end of the page
+    /// at least.
     fn read_window(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<()> {
         let rest = self.stretch.end.checked_sub(place)?;
         if rest < 16 {

@@ -1,4 +1,5 @@
-//! The kernel's samples of a running process (`perf_event_open`): which thread, when, which address, and its stack.
+//! The kernel's samples of a running process (`perf_event_open`): which thread, when, which
+//! address, and its stack.
 //!
 //! ```text
 //! Threads (an event for each thread and processor, inherited by new threads) -> Ring (one a processor) -> Sample

@@ -1,4 +1,5 @@
-//! What the kernel lets this process see of another one by `perf_event_open`, told before anything is tried.
+//! What the kernel lets this process see of another one by `perf_event_open`, told before anything
+//! is tried.
 //!
 //! | | page faults | probes |
 //! |---|---|---|
@@ -7,8 +8,8 @@
 //!
 //! Probes need Linux 6.6.
 //!
-//! Before Linux 5.8 CAP_SYS_ADMIN takes the place of CAP_PERFMON. A seccomp filter, as containers have it, may refuse
-//! what the capabilities allow; only the attempt tells.
+//! Before Linux 5.8 CAP_SYS_ADMIN takes the place of CAP_PERFMON. A seccomp filter, as containers
+//! have it, may refuse what the capabilities allow; only the attempt tells.
 
 use std::fs;
 use std::io;

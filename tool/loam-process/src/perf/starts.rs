@@ -1,5 +1,6 @@
-//! Each program that the children of this thread become, and theirs: by `exec`, in any namespace, whatever its
-//! environment is. The kernel tells it by an event that counts nothing and that children inherit.
+//! Each program that the children of this thread become, and theirs: by `exec`, in any namespace,
+//! whatever its environment is. The kernel tells it by an event that counts nothing and that
+//! children inherit.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,8 +12,8 @@ use super::system::{self, Event, Ring};
 use super::threads::cpus;
 use crate::process::Pid;
 
-/// Bytes of a processor's ring. Chosen: some thousand starts between two looks; two pages more than this are allowed for
-/// each processor by default (`perf_event_mlock_kb`).
+/// Bytes of a processor's ring. Chosen: some thousand starts between two looks; two pages more than
+/// this are allowed for each processor by default (`perf_event_mlock_kb`).
 const RING: usize = 128 << 10;
 
 /// A process became a program.
@@ -35,7 +36,8 @@ pub struct Starts {
 }
 
 impl Starts {
-    /// Begins to watch the children that this thread will have. An error says that the kernel does not allow it.
+    /// Begins to watch the children that this thread will have. An error says that the kernel does
+    /// not allow it.
     pub fn of_children() -> io::Result<Starts> {
         let mut attributes = perf_event_attr {
             type_: perf::PERF_TYPE_SOFTWARE,

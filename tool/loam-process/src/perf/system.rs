@@ -1,6 +1,8 @@
-//! The system calls of `perf_event_open`: an event of a thread, and the ring into which the kernel writes its samples.
+//! The system calls of `perf_event_open`: an event of a thread, and the ring into which the kernel
+//! writes its samples.
 //!
-//! The crate perf-event-open-sys has the kernel's structures; the calls themselves need unsafe code.
+//! The crate perf-event-open-sys has the kernel's structures; the calls themselves need unsafe
+//! code.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -31,7 +33,8 @@ pub struct Raw<'a> {
     pub body: &'a [u8],
 }
 
-/// An event. With the last descriptor of it, the kernel ends it: nothing stays of a tool that is killed.
+/// An event. With the last descriptor of it, the kernel ends it: nothing stays of a tool that is
+/// killed.
 #[derive(Debug)]
 pub struct Event(File);
 
@@ -123,8 +126,8 @@ impl Ring {
     /// Tells every record that is there, and frees its place.
     pub fn drain(&mut self, mut tell: impl FnMut(Raw<'_>)) {
         let page: *mut perf_event_mmap_page = self.memory.as_ptr().cast();
-        // SAFETY: the kernel's page lies at the mapping's begin. It writes `data_head` and reads `data_tail`, each as one
-        // word, so both are read and written as atomics.
+        // SAFETY: the kernel's page lies at the mapping's begin. It writes `data_head` and reads
+        // `data_tail`, each as one word, so both are read and written as atomics.
         let (head, tail) = unsafe {
             (
                 AtomicU64::from_ptr(&raw mut (*page).data_head),
@@ -170,8 +173,8 @@ impl Ring {
         let first = length.min(self.bytes - begin);
         self.copy.clear();
         self.copy.reserve(length);
-        // SAFETY: both parts lie within the ring's data, which follows its first page. The kernel writes nothing between
-        // tail and head. The vector has room for both.
+        // SAFETY: both parts lie within the ring's data, which follows its first page. The kernel
+        // writes nothing between tail and head. The vector has room for both.
         unsafe {
             let data = self.memory.as_ptr().add(PAGE);
             let to = self.copy.as_mut_ptr();

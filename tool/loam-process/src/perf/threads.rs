@@ -1,7 +1,7 @@
 //! An event in every thread of a process, also of those that begin later.
 //!
-//! The kernel lets an inherited event write into a ring only if the event belongs to one processor. So there is an event
-//! for each thread and processor, and a ring for each processor.
+//! The kernel lets an inherited event write into a ring only if the event belongs to one processor.
+//! So there is an event for each thread and processor, and a ring for each processor.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +18,8 @@ use crate::process::Pid;
 
 /// Bytes of all rings. Chosen: the tool stays below 200 MB on any number of processors.
 const ALL_RINGS: usize = 64 << 20;
-/// Bytes of a ring, at most and at least. Half a MiB is what the kernel allows everybody (`perf_event_mlock_kb`).
+/// Bytes of a ring, at most and at least. Half a MiB is what the kernel allows everybody
+/// (`perf_event_mlock_kb`).
 const LONGEST: usize = 16 << 20;
 const SHORTEST: usize = 128 << 10;
 /// A ring of which this part is full wakes the reader.
@@ -84,7 +85,8 @@ impl Threads {
         std::mem::take(&mut self.lost)
     }
 
-    /// A ring for each processor. An event in this thread that counts nothing holds it: a thread of the process may end.
+    /// A ring for each processor. An event in this thread that counts nothing holds it: a thread of
+    /// the process may end.
     fn map_rings(&mut self) -> io::Result<()> {
         let cpus = cpus();
         let share = ALL_RINGS / cpus.len().next_power_of_two();
@@ -122,7 +124,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Gives an event to threads that have none: at first all, later those that began while nobody looked.
+    /// Gives an event to threads that have none: at first all, later those that began while nobody
+    /// looked.
     pub fn find(&mut self) -> io::Result<()> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid))?;
         let all: HashSet<Pid> = tasks
@@ -179,7 +182,8 @@ impl Threads {
         let _ = poll(&mut files, limit.as_ref());
     }
 
-    /// Tells the samples that there are, in the order of time; false: the process became another program.
+    /// Tells the samples that there are, in the order of time; false: the process became another
+    /// program.
     pub fn drain(&mut self, samples: &mut Vec<Sample>) -> bool {
         let mut is_same = true;
         let pid = self.pid;

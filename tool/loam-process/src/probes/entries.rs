@@ -1,8 +1,9 @@
-//! The functions of a process's allocator: which file has them, at which places of it, and what their arguments are.
+//! The functions of a process's allocator: which file has them, at which places of it, and what
+//! their arguments are.
 //!
-//! The program's own functions come first, then those of a library that is not the C library, then the C library's: that
-//! is the order in which the linker finds them. A program whose `malloc` is not exported has its own for itself, while
-//! libraries use another one; then both count.
+//! The program's own functions come first, then those of a library that is not the C library, then
+//! the C library's: that is the order in which the linker finds them. A program whose `malloc` is
+//! not exported has its own for itself, while libraries use another one; then both count.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
@@ -92,7 +93,8 @@ const NAMES: [(&str, Call); 38] = [
     ("mi_free", Call::Free),
 ];
 
-/// What stands before these names in a file whose allocator does not take the place of the C library's.
+/// What stands before these names in a file whose allocator does not take the place of the C
+/// library's.
 const PREFIXES: [&str; 4] = ["je_", "_rjem_", "mi_", "tc_"];
 
 /// A function of the allocator.
@@ -139,7 +141,8 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Vec<Source> {
             continue;
         }
         let file = mapping.file_name().unwrap_or_default();
-        // The dynamic linker has a malloc for the time before the C library is there; the recorder only passes on.
+        // The dynamic linker has a malloc for the time before the C library is there; the recorder
+        // only passes on.
         if file.starts_with("ld-linux") || file.starts_with("libloam-record") {
             continue;
         }
@@ -152,7 +155,8 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Vec<Source> {
         let place = match () {
             () if Path::new(&mapping.name) == program => &mut own,
             () if is_c_library => &mut c_library,
-            // A library that uses an allocator of its own under other names is not this process's allocator.
+            // A library that uses an allocator of its own under other names is not this process's
+            // allocator.
             () if !read.has_malloc => continue,
             () => &mut library,
         };
@@ -248,10 +252,11 @@ fn entry<'a>(
     })
 }
 
-/// Where in a function's first instructions a probe is cheap: how many bytes behind its begin, and whether it is. The
-/// kernel executes a push, a jump and a nop itself. Any other instruction it lets the processor step over, which takes
-/// another trap, of several microseconds in a virtual machine. Instructions that change neither the arguments nor the stack
-/// may come before the probe: both are there as at the function's begin.
+/// Where in a function's first instructions a probe is cheap: how many bytes behind its begin, and
+/// whether it is. The kernel executes a push, a jump and a nop itself. Any other instruction it
+/// lets the processor step over, which takes another trap, of several microseconds in a virtual
+/// machine. Instructions that change neither the arguments nor the stack may come before the probe:
+/// both are there as at the function's begin.
 #[cfg(target_arch = "x86_64")]
 fn place(code: &[u8], call: Call) -> (u64, bool) {
     // rdi, rsi, rdx by their numbers, and the stack pointer.
@@ -281,7 +286,8 @@ fn place(code: &[u8], call: Call) -> (u64, bool) {
     }
 }
 
-/// An instruction that changes one register or only flags, and nothing else: its length, and the register. None: not known.
+/// An instruction that changes one register or only flags, and nothing else: its length, and the
+/// register. None: not known.
 #[cfg(target_arch = "x86_64")]
 fn harmless(code: &[u8]) -> Option<(usize, Option<u8>)> {
     let mut at = 0;
@@ -370,7 +376,8 @@ mod tests {
         // free() of tcmalloc: mov rax, [rip + ...]; test rax, rax; jne.
         let loads = [0x48, 0x8b, 5, 1, 2, 3, 4, 0x48, 0x85, 0xc0, 0x0f, 0x85];
         assert_eq!(of(&loads, Call::Free), (10, true));
-        // malloc() of mimalloc overwrites its argument: mov rax, [...]; mov rsi, rdi; mov rdi, fs:[rax].
+        // malloc() of mimalloc overwrites its argument: mov rax, [...]; mov rsi, rdi; mov rdi,
+        // fs:[rax].
         let overwrites = [
             0x48, 0x8b, 5, 1, 2, 3, 4, 0x48, 0x89, 0xfe, 0x64, 0x48, 0x8b, 0x38, 0x77,
         ];

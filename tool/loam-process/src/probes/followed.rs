@@ -1,5 +1,5 @@
-//! The blocks of windows: which of them live, and the changes that the trace gets when a round has ended and its weight is
-//! known.
+//! The blocks of windows: which of them live, and the changes that the trace gets when a round has
+//! ended and its weight is known.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,7 +13,8 @@ use crate::sites::{Change, Grown, Sites};
 pub type Address = u64;
 /// A stack that has not been unwound yet.
 const UNKNOWN: u32 = u32::MAX;
-/// A walk goes through a heap that changes. A block is dead if so many walks in a row do not find it.
+/// A walk goes through a heap that changes. A block is dead if so many walks in a row do not find
+/// it.
 const MISSES: u8 = 2;
 
 /// A block that was handed out in a window and is not known to be dead.
@@ -53,7 +54,8 @@ pub struct Followed {
     /// Stacks that are not unwound yet, each of a place in `waiting`.
     queue: VecDeque<(usize, CopiedStack)>,
     sites: Sites,
-    /// By site: frees that were seen of blocks after their round, and seconds in which they could be seen.
+    /// By site: frees that were seen of blocks after their round, and seconds in which they could
+    /// be seen.
     ends: Vec<(f64, f64)>,
     taken: u64,
 }
@@ -140,8 +142,9 @@ impl Followed {
         self.ends[site].1 += watched;
     }
 
-    /// How probable it is that a block lives that is not known to be dead, by site and round, where no walk can tell: as if
-    /// blocks of a site were freed at an even pace, in the times that were watched and in those that were not.
+    /// How probable it is that a block lives that is not known to be dead, by site and round, where
+    /// no walk can tell: as if blocks of a site were freed at an even pace, in the times that were
+    /// watched and in those that were not.
     pub fn survival(&self, rounds: &[Round], clocks: Clocks) -> impl Fn(usize, usize) -> f64 {
         let mut ends = self.ends.clone();
         ends.resize(self.sites.all().len(), (0.0, 0.0));
@@ -185,8 +188,8 @@ impl Followed {
         }
     }
 
-    /// The changes of the rounds before the one with that number, which began at that time, in the order of time. None while
-    /// stacks wait.
+    /// The changes of the rounds before the one with that number, which began at that time, in the
+    /// order of time. None while stacks wait.
     pub fn take(&mut self, rounds: &[Round], current: usize, boundary: u64) -> Vec<Change> {
         let is_due = |one: &Waiting| match one {
             Waiting::Came(_, _, block) => (block.round as usize) < current,
@@ -268,8 +271,8 @@ impl Followed {
         }
     }
 
-    /// By how much each stack grew, by its number: what came under it before that time and lives, times two. `lives`: how
-    /// probable that is, by site and round.
+    /// By how much each stack grew, by its number: what came under it before that time and lives,
+    /// times two. `lives`: how probable that is, by site and round.
     pub fn growth(
         &self,
         rounds: &[Round],
@@ -352,7 +355,8 @@ mod tests {
         // Nothing was freed in two seconds that were watched, of ten.
         let lives = followed.survival(&rounds, clocks(11.0, 3.0));
         assert_eq!(lives(0, 0), 1.0);
-        // One of three after a second: then of the others few live after eight seconds that were not watched.
+        // One of three after a second: then of the others few live after eight seconds that were
+        // not watched.
         followed.freed(0x1000, 0x9000, &rounds, clocks(3.0, 2.0));
         let lives = followed.survival(&rounds, clocks(11.0, 3.0));
         let pace = 1.0 / (1.0 + 2.0 + 2.0);

@@ -121,8 +121,8 @@ impl Kernel {
         program.attach(file, &places, kind == Kind::Return, pid)
     }
 
-    /// Takes probes out. The kernel does so at once, and then waits until no processor runs them: nobody waits here for
-    /// that.
+    /// Takes probes out. The kernel does so at once, and then waits until no processor runs them:
+    /// nobody waits here for that.
     pub fn close(&self, links: Vec<Link>) {
         for link in links {
             thread::spawn(move || drop(link));

@@ -1,22 +1,25 @@
-//! Which blocks of a running process stay, and under which stacks they were asked for: by probes on its allocator's
-//! functions that are set for short times.
+//! Which blocks of a running process stay, and under which stacks they were asked for: by probes on
+//! its allocator's functions that are set for short times.
 //!
 //! ```text
 //! Off ----> Window: entries with stacks, returns, frees ----> Watch: frees ----> Off
 //!   ^  credit is there      a part of it is spent, or enough blocks     credit is spent
 //! ```
 //!
-//! **Cost.** Each probe has a price (`price`), which is spent from a credit. The credit grows by a share of the process's
-//! own processor time. In a process that asks for few blocks all of this costs less than that, and the window never ends.
+//! **Cost.** Each probe has a price (`price`), which is spent from a credit. The credit grows by a
+//! share of the process's own processor time. In a process that asks for few blocks all of this
+//! costs less than that, and the window never ends.
 //!
-//! **Weights.** A round lasts from one window's begin to the next one's. A block of the window stands for `own time of the
-//! round / own time of the window` blocks: own time is the process's processor time without what the probes took. So the
-//! sum over the blocks that still live has no bias, whenever windows begin: it estimates what was handed out since the first window
-//! and lives (Horvitz and Thompson's estimator).
+//! **Weights.** A round lasts from one window's begin to the next one's. A block of the window
+//! stands for `own time of the round / own time of the window` blocks: own time is the process's
+//! processor time without what the probes took. So the sum over the blocks that still live has no
+//! bias, whenever windows begin: it estimates what was handed out since the first window and lives
+//! (Horvitz and Thompson's estimator).
 //!
-//! **Survivors.** A block is dead as soon as a probe sees its free, or another block at its place. While frees are not
-//! watched, a walk of the heap from outside may tell: the caller does it, and tells sizes of the places that it was asked for. A
-//! place that is taken again by a block of the same size while nobody looks counts as the old block.
+//! **Survivors.** A block is dead as soon as a probe sees its free, or another block at its place.
+//! While frees are not watched, a walk of the heap from outside may tell: the caller does it, and
+//! tells sizes of the places that it was asked for. A place that is taken again by a block of the
+//! same size while nobody looks counts as the old block.
 //!
 //! The kernel takes the probes out with the last descriptor, so a tool that is killed leaves none.
 
@@ -53,22 +56,25 @@ use program::Kind;
 use rounds::{Round, Spent};
 use system::Link;
 
-/// What may be spent before the process has earned it, once. Chosen: some thousand blocks, so that a short look sees something.
+/// What may be spent before the process has earned it, once. Chosen: some thousand blocks, so that
+/// a short look sees something.
 const CREDIT: Duration = Duration::from_millis(40);
-/// A window begins when the credit of so much time is there. Chosen: many windows of some hundred blocks say more than few of many, and
-/// setting the probes costs less than what they tell.
+/// A window begins when the credit of so much time is there. Chosen: many windows of some hundred
+/// blocks say more than few of many, and setting the probes costs less than what they tell.
 const ROUND: Duration = Duration::from_secs(1);
-/// The process's own time counts as at least this part of the time: one that sleeps may be watched too.
+/// The process's own time counts as at least this part of the time: one that sleeps may be watched
+/// too.
 const LEAST: f64 = 0.1;
-/// After a window so many frees are watched for each block of it. Chosen: of blocks that live as long as others, but for what
-/// stays, few are left then.
+/// After a window so many frees are watched for each block of it. Chosen: of blocks that live as
+/// long as others, but for what stays, few are left then.
 const WATCHED: u64 = 8;
 /// The least time between two windows, and how long a round is at least.
 const SHORTEST: Duration = Duration::from_millis(500);
 /// The most blocks that are followed, and the most of a window: their stacks wait in memory.
 const MOST_BLOCKS: usize = 500_000;
 const MOST_OF_A_WINDOW: usize = 2_000;
-/// A window takes one part in so many of the blocks that may still be followed, so that there is always room.
+/// A window takes one part in so many of the blocks that may still be followed, so that there is
+/// always room.
 const PART: usize = 200;
 /// How long events wait to be read, by how fast they come.
 const PASSES: [Duration; 3] = [
@@ -279,7 +285,8 @@ impl Probes {
         Ok(self.take_finished())
     }
 
-    /// Ends it: takes the probes out. Afterwards walks may tell more ([`Probes::looked`]), and [`Probes::finish`] tells the rest.
+    /// Ends it: takes the probes out. Afterwards walks may tell more ([`Probes::looked`]), and
+    /// [`Probes::finish`] tells the rest.
     pub fn stop(&mut self) {
         if self.phase == Phase::Window {
             self.close_window();
@@ -379,8 +386,9 @@ impl Probes {
         self.looks += 1;
     }
 
-    /// By how much each stack grew, by its number: what came under it in the first half of the recording and lives, times
-    /// two. Blocks that live shorter than half of the recording count for nothing, and a steady leak counts as it is.
+    /// By how much each stack grew, by its number: what came under it in the first half of the
+    /// recording and lives, times two. Blocks that live shorter than half of the recording count
+    /// for nothing, and a steady leak counts as it is.
     pub fn growth(&self) -> Vec<f64> {
         let first = self.rounds.first().map_or(0, |first| first.at);
         let half = first + self.boundary.saturating_sub(first) / 2;
@@ -425,7 +433,8 @@ impl Probes {
         MOST_OF_A_WINDOW.min(room).min(affordable as usize).max(20)
     }
 
-    /// Whether the blocks of the window had time to be freed, or the process frees too slowly for its credit.
+    /// Whether the blocks of the window had time to be freed, or the process frees too slowly for
+    /// its credit.
     fn has_watched_enough(&self) -> bool {
         let blocks = self.rounds.last().map_or(0, |round| round.blocks as u64);
         self.frees - self.frees_before >= WATCHED * blocks || self.credit < -2.0 * self.full()
@@ -517,7 +526,8 @@ impl Probes {
         }
     }
 
-    /// What prices are multiplied with: calls take longer in a process whose caches are cold than in this one.
+    /// What prices are multiplied with: calls take longer in a process whose caches are cold than
+    /// in this one.
     fn adjust(&mut self) {
         let measured = self.prices.call.as_nanos() as f64;
         if self.calls.len() >= LEAST_CALLS && measured > 0.0 {
@@ -535,7 +545,8 @@ impl Probes {
         self.calls.clear();
     }
 
-    /// Takes events. Those after that moment count as spent later, and if the window ends then, their blocks are not wanted.
+    /// Takes events. Those after that moment count as spent later, and if the window ends then,
+    /// their blocks are not wanted.
     fn drain(&mut self, until: u64) {
         let before = std::mem::take(&mut self.later);
         self.spent.priced += before.priced;
@@ -633,8 +644,8 @@ impl Probes {
         self.followed.take(&self.rounds, current, boundary)
     }
 
-    /// Reads the process's time, and the events up to that moment. A tool that waits for a processor between the two would take
-    /// what the process did meanwhile for its own.
+    /// Reads the process's time, and the events up to that moment. A tool that waits for a
+    /// processor between the two would take what the process did meanwhile for its own.
     fn account(&mut self) {
         let mut read = None;
         for _ in 0..READS {

@@ -1,4 +1,5 @@
-//! From entries and returns to blocks. Allocators call themselves, so only the outermost call of a thread counts.
+//! From entries and returns to blocks. Allocators call themselves, so only the outermost call of a
+//! thread counts.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,8 @@ use crate::rings::CopiedStack;
 
 /// How far the stack pointer has moved at a function's return: the return address is gone.
 const RETURNED: u64 = if cfg!(target_arch = "x86_64") { 8 } else { 0 };
-/// A call that does not return within so many nanoseconds is forgotten; its return may have been lost.
+/// A call that does not return within so many nanoseconds is forgotten; its return may have been
+/// lost.
 const LONGEST: u64 = 1_000_000_000;
 
 /// A block that was handed out.

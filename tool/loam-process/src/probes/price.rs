@@ -1,4 +1,5 @@
-//! What a probe costs the process, measured on this machine: this process probes two functions of its own.
+//! What a probe costs the process, measured on this machine: this process probes two functions of
+//! its own.
 
 use std::ffi::CString;
 use std::hint::black_box;
@@ -11,12 +12,13 @@ use super::system::{call_own, own_functions};
 use crate::mappings;
 use crate::process::Pid;
 
-/// How often each price is measured, and of how many calls. The least counts: other programs disturb the rest, and how much dearer
-/// probes are in the process is seen there.
+/// How often each price is measured, and of how many calls. The least counts: other programs
+/// disturb the rest, and how much dearer probes are in the process is seen there.
 const ROUNDS: usize = 25;
 const CALLS: u32 = 40;
 
-/// What each kind of probe costs, at an instruction that the kernel executes itself, and at another.
+/// What each kind of probe costs, at an instruction that the kernel executes itself, and at
+/// another.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Prices {
     /// At the entry of a function that hands out blocks, with the stack.

@@ -1,5 +1,5 @@
-//! The programs that the kernel runs at a probe: they write registers, time and thread into a ring, and at a function's
-//! entry a part of the stack.
+//! The programs that the kernel runs at a probe: they write registers, time and thread into a ring,
+//! and at a function's entry a part of the stack.
 //!
 //! ```text
 //! record, in words:  0 cookie   1 process and thread   2 time   3 4 5 arguments, or the returned value
@@ -12,7 +12,8 @@ use super::system::{Counter, Ring};
 pub const WORDS: usize = 11;
 /// Bytes of a record's head.
 pub const HEAD: usize = 8 * WORDS;
-/// Bytes of a stack that are copied, and the pieces in which they are: a piece that is not there ends it.
+/// Bytes of a stack that are copied, and the pieces in which they are: a piece that is not there
+/// ends it.
 pub const STACK: usize = 12 << 10;
 const PIECE: usize = 1 << 10;
 
@@ -133,7 +134,8 @@ pub enum Kind {
 
 /// Makes a program.
 pub fn make(kind: Kind, ring: &Ring, lost: &Counter) -> Vec<Instruction> {
-    // r6: the registers of the thread; r7: the record; r8: the stack pointer; r9: bytes of the stack.
+    // r6: the registers of the thread; r7: the record; r8: the stack pointer; r9: bytes of the
+    // stack.
     let mut made = Made::default();
     let length = match kind {
         Kind::Entry => HEAD + STACK,

@@ -6,8 +6,8 @@
 //! own = all - scale * priced - measured
 //! ```
 //!
-//! Most of what a probed call costs lies between the times that its entry and its return tell: that is measured, call by
-//! call. The rest is known by its price on this machine.
+//! Most of what a probed call costs lies between the times that its entry and its return tell: that
+//! is measured, call by call. The rest is known by its price on this machine.
 //!
 //! ```text
 //! weight = own of the round / own of its window
@@ -100,7 +100,8 @@ impl Round {
         }
     }
 
-    /// At its end its weight is known. `usual`: the process's own time for a block of other windows.
+    /// At its end its weight is known. `usual`: the process's own time for a block of other
+    /// windows.
     pub fn end(&mut self, spent: Spent, scale: f64, hits: u64, usual: f64) {
         self.own = spent.since(&self.began).own(scale);
         if let Some(closed) = self.closed {
@@ -156,7 +157,8 @@ pub fn estimate(rounds: &[Round], blocks: impl Iterator<Item = (usize, u64)>) ->
     let own: f64 = rounds.iter().map(|round| round.own).sum();
     let each = || rounds.iter().zip(&found);
     let is_partial = |round: &Round| round.weight > 1.0;
-    // Blocks of a window are not drawn one by one. If rounds differ more than such draws would, that counts.
+    // Blocks of a window are not drawn one by one. If rounds differ more than such draws would,
+    // that counts.
     if rounds.len() > 2 && own > 0.0 {
         let between: f64 = each()
             .filter(|(round, _)| is_partial(round))

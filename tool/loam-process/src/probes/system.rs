@@ -1,8 +1,8 @@
-//! The system calls of probes: small programs in the kernel (BPF), attached to addresses of a file for one process, and
-//! the ring into which they write.
+//! The system calls of probes: small programs in the kernel (BPF), attached to addresses of a file
+//! for one process, and the ring into which they write.
 //!
-//! No library of our kind offers them without a toolchain for such programs: the programs are some ninety instructions, made in
-//! `program`.
+//! No library of our kind offers them without a toolchain for such programs: the programs are some
+//! ninety instructions, made in `program`.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -40,7 +40,8 @@ const HEAD: u64 = 8;
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 
-/// The argument of `bpf()`, as the kernel reads it for our commands: bytes, since each command has its own.
+/// The argument of `bpf()`, as the kernel reads it for our commands: bytes, since each command has
+/// its own.
 #[repr(C, align(8))]
 struct Argument([u8; 128]);
 
@@ -132,8 +133,8 @@ impl Program {
         Ok(Program(argument.file(PROGRAM_LOAD)?))
     }
 
-    /// Sets probes in a process: at those offsets of the file, or at the returns of the functions there. They end with the
-    /// value.
+    /// Sets probes in a process: at those offsets of the file, or at the returns of the functions
+    /// there. They end with the value.
     pub fn attach(
         &self,
         file: &CString,
@@ -157,7 +158,8 @@ impl Program {
     }
 }
 
-/// Probes that are set. With the last descriptor the kernel takes them out: nothing stays of a tool that is killed.
+/// Probes that are set. With the last descriptor the kernel takes them out: nothing stays of a tool
+/// that is killed.
 #[derive(Debug)]
 pub struct Link(#[expect(dead_code)] File);
 
@@ -165,7 +167,8 @@ pub struct Link(#[expect(dead_code)] File);
 #[derive(Debug)]
 pub struct Ring {
     file: File,
-    /// The page with what was read, and the pages with what was written and the data, which is there twice.
+    /// The page with what was read, and the pages with what was written and the data, which is
+    /// there twice.
     consumer: NonNull<u8>,
     producer: NonNull<u8>,
     bytes: usize,
@@ -219,9 +222,11 @@ impl Ring {
         self.file.as_raw_fd()
     }
 
-    /// Tells every record that is there, in the order in which they were begun, and frees its place.
+    /// Tells every record that is there, in the order in which they were begun, and frees its
+    /// place.
     pub fn drain(&mut self, mut tell: impl FnMut(&[u8])) {
-        // SAFETY: both words lie at the begin of their pages. The kernel writes `end` and reads `at`, each as one word.
+        // SAFETY: both words lie at the begin of their pages. The kernel writes `end` and reads
+        // `at`, each as one word.
         let (read, written) = unsafe {
             (
                 AtomicU64::from_ptr(self.consumer.as_ptr().cast()),
@@ -233,8 +238,8 @@ impl Ring {
         let end = written.load(Ordering::Acquire);
         while at < end {
             let place = PAGE + (at % self.bytes as u64) as usize;
-            // SAFETY: a record's head lies in the data, which is mapped twice, so that nothing wraps around. The kernel
-            // writes the head last, as one word.
+            // SAFETY: a record's head lies in the data, which is mapped twice, so that nothing
+            // wraps around. The kernel writes the head last, as one word.
             let head = unsafe {
                 AtomicU32::from_ptr(self.producer.as_ptr().add(place).cast())
                     .load(Ordering::Acquire)
@@ -247,8 +252,8 @@ impl Ring {
                 break;
             }
             if head & DISCARDED == 0 {
-                // SAFETY: the record lies within the two copies of the data, and the kernel does not touch it before `read`
-                // says so.
+                // SAFETY: the record lies within the two copies of the data, and the kernel does
+                // not touch it before `read` says so.
                 let record = unsafe {
                     std::slice::from_raw_parts(
                         self.producer.as_ptr().add(place + HEAD as usize),
@@ -275,7 +280,8 @@ impl Drop for Ring {
 
 /// The processor time of all threads of a process, those that have ended too.
 pub fn processor_time(pid: Pid) -> Option<Duration> {
-    // As the C library's clock_getcpuclockid(): the process's number, and 2 for the scheduler's clock.
+    // As the C library's clock_getcpuclockid(): the process's number, and 2 for the scheduler's
+    // clock.
     let clock = (!pid << 3) | 2;
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -286,8 +292,8 @@ pub fn processor_time(pid: Pid) -> Option<Duration> {
     (answer == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-// Two functions to measure the price of a probe with: one begins with an instruction that the kernel executes itself, the
-// other with one that the processor has to step over.
+// Two functions to measure the price of a probe with: one begins with an instruction that the
+// kernel executes itself, the other with one that the processor has to step over.
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".globl loam_probe_me_emulated",

@@ -1,5 +1,5 @@
-//! Probes on a program that says what it has lost. The kernel lets only some users set probes; elsewhere these tests say that they
-//! were skipped.
+//! Probes on a program that says what it has lost. The kernel lets only some users set probes;
+//! elsewhere these tests say that they were skipped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -7,8 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use super::*;
 use crate::perf::rights::Rights;
 
-/// `leak N M W`: N blocks of 100 bytes are lost by lose(), and M come and go for each, with so much work for each that the
-/// process has a time of its own beside its allocator's.
+/// `leak N M W`: N blocks of 100 bytes are lost by lose(), and M come and go for each, with so much
+/// work for each that the process has a time of its own beside its allocator's.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>

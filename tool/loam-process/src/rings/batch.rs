@@ -1,5 +1,5 @@
-//! Events as they are in the rings: 16 bytes each, in order. They stay so until the trace's encoder reads them,
-//! because to unpack them costs more than to copy them.
+//! Events as they are in the rings: 16 bytes each, in order. They stay so until the trace's encoder
+//! reads them, because to unpack them costs more than to copy them.
 //!
 //! ```text
 //!   units  | event | event | rare | event | ...      one unit an event
@@ -7,7 +7,8 @@
 //!   rare   what fits no unit: alignments, touched pages, sizes of 4 GiB and more, threads, forks
 //! ```
 //!
-//! [Decision 101](../../../../docs/decisions/0101-events-stay-units-until-they-are-encoded.md) has the figures.
+//! [Decision 101](../../../../docs/decisions/0101-events-stay-units-until-they-are-encoded.md) has
+//! the figures.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -81,8 +82,8 @@ pub fn words(unit: &[u8]) -> Unit {
     [word(first), word(second)]
 }
 
-/// The two kinds of nearly all units. They are distinguished only here, so that a loop over units has a branch for
-/// each and no table of jumps.
+/// The two kinds of nearly all units. They are distinguished only here, so that a loop over units
+/// has a branch for each and no table of jumps.
 enum Common {
     Allocate(AllocFamily, u64, u64),
     Free(FreeFamily, u64, u64),
@@ -239,7 +240,8 @@ impl Queue {
         }
     }
 
-    /// The end of the units of a run, from `first` on, up to the first one that is later than `limit`.
+    /// The end of the units of a run, from `first` on, up to the first one that is later than
+    /// `limit`.
     fn end_in(&self, run: Run, limit: u64, first: usize) -> usize {
         let units = &self.units.all[first..run.end];
         let is_early = |unit: &Unit| run.stamp(unit) <= limit;

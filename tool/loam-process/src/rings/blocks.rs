@@ -1,5 +1,6 @@
-//! The places of a process's blocks, from its events: which pieces of its address space hold blocks at all, which
-//! parts the program mapped itself, and which large blocks are live. The sampler asks the system about these.
+//! The places of a process's blocks, from its events: which pieces of its address space hold blocks
+//! at all, which parts the program mapped itself, and which large blocks are live. The sampler asks
+//! the system about these.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -55,8 +56,8 @@ impl Default for Blocks {
     }
 }
 
-/// This uses nix, because Valgrind, which counts the cost of a recording, does not show the auxiliary vector that
-/// rustix reads.
+/// This uses nix, because Valgrind, which counts the cost of a recording, does not show the
+/// auxiliary vector that rustix reads.
 fn page_bytes() -> u64 {
     let bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     bytes.map_or(4_096, |bytes| bytes as u64)

@@ -1,5 +1,5 @@
-//! From stamps to time. The processor's counter ticks at a rate that follows from the pairs of (stamp,
-//! `CLOCK_MONOTONIC`) in the rings; the rate becomes more exact with every second.
+//! From stamps to time. The processor's counter ticks at a rate that follows from the pairs of
+//! (stamp, `CLOCK_MONOTONIC`) in the rings; the rate becomes more exact with every second.
 
 /// A shorter distance of two pairs says too little, because a pair is off by some ten nanoseconds.
 const TELLING: u64 = 20_000;
@@ -20,7 +20,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock for a recording that began at that time. `guess` is ticks a second, until a better rate is known.
+    /// A clock for a recording that began at that time. `guess` is ticks a second, until a better
+    /// rate is known.
     pub fn new(began: u64, guess: f64) -> Clock {
         Clock {
             began,

@@ -20,8 +20,8 @@ use super::merge::{merge, Beside, Waiting};
 use super::namespaces::{self, Seen};
 use super::unit::{CopiedStack, Decoder, Found, Marked, Own};
 
-/// How much of a ring a pass reads, and how much of it may wait: all of a large ring. With more, 256 rings could
-/// fill the memory; with less, more passes would be needed.
+/// How much of a ring a pass reads, and how much of it may wait: all of a large ring. With more,
+/// 256 rings could fill the memory; with less, more passes would be needed.
 const AT_ONCE: u64 = 1024 * 1024;
 /// How much one call reads, into memory that stays in the processor's cache.
 const PIECE: u64 = 64 * 1024;
@@ -190,7 +190,8 @@ impl Image {
         self.seen.map_or(self.control.start, |seen| seen.started)
     }
 
-    /// Whether the process is visible here. One in a PID namespace that is not below this one is not.
+    /// Whether the process is visible here. One in a PID namespace that is not below this one is
+    /// not.
     pub fn is_seen(&self) -> bool {
         self.seen.is_some()
     }
@@ -212,7 +213,8 @@ impl Image {
 
     fn tell(&mut self, what: u32) {
         self.told |= what;
-        // A process whose file can not be written is not drained either, and that is an error of its own.
+        // A process whose file can not be written is not drained either, and that is an error of
+        // its own.
         let _ = self.file.write_all_at(&self.told.to_le_bytes(), TOLD);
     }
 
@@ -285,15 +287,16 @@ impl Image {
         self.rings.iter().map(|ring| ring.decoder.unknown).sum()
     }
 
-    /// The mappings that the program made and removed itself since the last call, in order. They may be ahead of
-    /// the events.
+    /// The mappings that the program made and removed itself since the last call, in order. They
+    /// may be ahead of the events.
     pub fn take_own(&mut self) -> Vec<Own> {
         let mut own = std::mem::take(&mut self.found.own);
         own.sort_by_key(|one| one.stamp);
         own
     }
 
-    /// One pass. When the process has ended, `is_last` gives out everything, in as many passes as are needed.
+    /// One pass. When the process has ended, `is_last` gives out everything, in as many passes as
+    /// are needed.
     pub fn pass(
         &mut self,
         clock: &mut Clock,
@@ -393,8 +396,8 @@ impl Image {
         Ok(())
     }
 
-    /// The rings' memory is the process's, which it pays for. Rings that share it, or lie in a hole of the file, would cost
-    /// this process more than the recorded one.
+    /// The rings' memory is the process's, which it pays for. Rings that share it, or lie in a hole
+    /// of the file, would cost this process more than the recorded one.
     fn require_memory(&mut self, claimed: u64) -> Result<(), ImageError> {
         if claimed <= self.claimed {
             return Ok(());
@@ -412,8 +415,8 @@ impl Image {
         Ok(())
     }
 
-    /// The slot of the thread whose events may share stamps, as it was before all other slots are read
-    /// (`native/recorder/lease.h`).
+    /// The slot of the thread whose events may share stamps, as it was before all other slots are
+    /// read (`native/recorder/lease.h`).
     fn read_holder(&self, count: usize) -> Result<Option<Slot>, ImageError> {
         let Some(holder) = self.control.holder.filter(|holder| *holder < count) else {
             return Ok(None);
@@ -427,7 +430,8 @@ impl Image {
 
     fn read_ring(&mut self, index: usize, slot: Slot) -> Result<u64, ImageError> {
         let ring = &mut self.rings[index];
-        // The head is less than what was read if a child continued where its parent's signal handler forked.
+        // The head is less than what was read if a child continued where its parent's signal
+        // handler forked.
         let unread = slot.head.saturating_sub(ring.tail);
         if unread > slot.bytes {
             return Err(ImageError::Broken {

@@ -68,8 +68,8 @@ impl Waiting {
     }
 }
 
-/// Gives out, in order, the events with a stamp of at most `until`, and the attached data, by the event's place in
-/// `out`.
+/// Gives out, in order, the events with a stamp of at most `until`, and the attached data, by the
+/// event's place in `out`.
 pub fn merge<'a>(
     waiting: impl Iterator<Item = &'a mut Waiting>,
     until: u64,
@@ -86,8 +86,8 @@ pub fn merge<'a>(
         if stamp > until {
             break;
         }
-        // A run of one ring, up to the next ring's turn. Its first event is always given out, because its turn has
-        // come, even if the ring's stamps go back.
+        // A run of one ring, up to the next ring's turn. Its first event is always given out,
+        // because its turn has come, even if the ring's stamps go back.
         let limit = order
             .peek()
             .map_or(until, |Reverse((next, _))| (*next).min(until));

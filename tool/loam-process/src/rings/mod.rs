@@ -6,9 +6,10 @@
 //! Batch -> Blocks (where they lie), the trace's encoder
 //! ```
 //!
-//! The interface is `native/recorder/ring.h`, which also proves the order: the events of a pass lack no event on
-//! which they depend. Files are read with `pread`, so a process that writes nonsense spoils only its own trace. The
-//! unread part of a ring is the only memory that its writer can fill.
+//! The interface is `native/recorder/ring.h`, which also proves the order: the events of a pass
+//! lack no event on which they depend. Files are read with `pread`, so a process that writes
+//! nonsense spoils only its own trace. The unread part of a ring is the only memory that its writer
+//! can fill.
 
 mod batch;
 mod blocks;
@@ -33,7 +34,8 @@ pub use layout::{MAGIC, VERSION};
 pub use session::{is_drained, sweep, Session, SESSION_VARIABLE};
 pub use unit::{CopiedStack, Own, Registers};
 
-/// A file beside that of a process image: the mappings of the process, as it wrote them down itself.
+/// A file beside that of a process image: the mappings of the process, as it wrote them down
+/// itself.
 pub fn maps_of(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".maps");

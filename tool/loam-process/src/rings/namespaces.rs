@@ -1,4 +1,5 @@
-//! Processes of other namespaces: a sandbox inside of the recorded program has numbers, and maybe clocks, of its own.
+//! Processes of other namespaces: a sandbox inside of the recorded program has numbers, and maybe
+//! clocks, of its own.
 
 use std::fs;
 
@@ -15,8 +16,8 @@ pub struct Seen {
     pub behind: i64,
 }
 
-/// Finds the process that calls itself `pid` in namespaces with these inodes (0: unknown). None: it is not visible here,
-/// or has ended.
+/// Finds the process that calls itself `pid` in namespaces with these inodes (0: unknown). None: it
+/// is not visible here, or has ended.
 pub fn find(pid: u32, started: u64, (space, time_space): (u64, u64)) -> Option<Seen> {
     let pid = Pid::try_from(pid).ok()?;
     let is_here = space == 0 || inode_of("self", "pid").is_none_or(|own| own == space);

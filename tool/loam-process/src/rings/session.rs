@@ -1,5 +1,5 @@
-//! A recording's folder: the drainer's page, and the files of the processes that find the folder in their
-//! environment.
+//! A recording's folder: the drainer's page, and the files of the processes that find the folder in
+//! their environment.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -38,7 +38,8 @@ impl Session {
             .create_new(true)
             .mode(0o600)
             .open(folder.join(FILE_NAME))?;
-        // The system gives the lock back when this process ends. It means the same in every namespace.
+        // The system gives the lock back when this process ends. It means the same in every
+        // namespace.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let own = Pid::try_from(std::process::id()).map_err(io::Error::other)?;
         let start = Stat::read(own).map_err(io::Error::other)?.started;
@@ -70,7 +71,8 @@ impl Session {
         self.file.write_all_at(&1_u32.to_le_bytes(), page::IS_OVER)
     }
 
-    /// Files of process images that were not known yet, in the order of their names: PID, then number.
+    /// Files of process images that were not known yet, in the order of their names: PID, then
+    /// number.
     pub fn new_files(&mut self) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -98,16 +100,16 @@ impl Session {
 
     /// Removes a drained file.
     pub fn remove(&mut self, path: &Path) {
-        // It may be removed already. Its name may occur again: the program that the process becomes by exec counts
-        // from 0 again.
+        // It may be removed already. Its name may occur again: the program that the process becomes
+        // by exec counts from 0 again.
         let _ = fs::remove_file(path);
         let _ = fs::remove_file(super::maps_of(path));
         self.look_again(path);
     }
 
-    /// Whether there is a process of the recording that has no file yet: its environment names the folder, and it
-    /// has loaded the recorder. The list is read twice, because a process that forks and ends during the read may
-    /// leave a child that is not yet in the list.
+    /// Whether there is a process of the recording that has no file yet: its environment names the
+    /// folder, and it has loaded the recorder. The list is read twice, because a process that forks
+    /// and ends during the read may leave a child that is not yet in the list.
     pub fn has_others(&self) -> bool {
         self.finds_others() || self.finds_others()
     }
@@ -135,7 +137,8 @@ impl Session {
         })
     }
 
-    /// Whether a process may make a file in the folder. Another user's may not, and may pretend anything.
+    /// Whether a process may make a file in the folder. Another user's may not, and may pretend
+    /// anything.
     fn lets_in(&self, process: &Path) -> bool {
         let pid = process.file_name().and_then(|name| name.to_str());
         let pid: Option<Pid> = pid.and_then(|name| name.parse().ok());
@@ -144,8 +147,9 @@ impl Session {
         glance.is_some_and(|one| one.user == 0 || owner.is_ok_and(|owner| owner == one.user))
     }
 
-    /// Whether a process has become a program that is not part of the recording, and will not be: its environment does not
-    /// name the folder, and the recorder is not loaded; or it is another user's. None: the program is not complete yet.
+    /// Whether a process has become a program that is not part of the recording, and will not be:
+    /// its environment does not name the folder, and the recorder is not loaded; or it is another
+    /// user's. None: the program is not complete yet.
     pub fn is_left_by(&self, pid: Pid) -> Option<bool> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         let read = |name: &str| fs::read(folder.join(name)).unwrap_or_default();
@@ -172,8 +176,9 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     !part.is_empty() && text.windows(part.len()).any(|one| one == part)
 }
 
-/// Removes the remains of recordings in `parent` whose drainer was killed: folders with that prefix, by their page. All
-/// users may write there, so only this user's folders are looked at; root looks at all.
+/// Removes the remains of recordings in `parent` whose drainer was killed: folders with that
+/// prefix, by their page. All users may write there, so only this user's folders are looked at;
+/// root looks at all.
 pub fn sweep(parent: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
@@ -211,7 +216,8 @@ fn has_drainer(folder: &Path) -> Option<bool> {
     }
 }
 
-/// Opens the page of a folder that another user may have made: it may be a pipe, a device, or a link to one.
+/// Opens the page of a folder that another user may have made: it may be a pipe, a device, or a
+/// link to one.
 fn open_page(folder: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
@@ -277,7 +283,8 @@ mod tests {
         drop(session);
     }
 
-    /// All that another user can put in the place of a page. A read of some of them would never end.
+    /// All that another user can put in the place of a page. A read of some of them would never
+    /// end.
     #[test]
     fn what_is_no_page_is_not_read() {
         let parent = tempfile::tempdir().unwrap();

@@ -94,7 +94,8 @@ struct Arriving {
     bytes: Vec<u8>,
 }
 
-/// Reads a ring's units one after the other. An event may take several units, and they may arrive in pieces.
+/// Reads a ring's units one after the other. An event may take several units, and they may arrive
+/// in pieces.
 #[derive(Debug, Default)]
 pub struct Decoder {
     thread: u32,
@@ -136,7 +137,8 @@ impl Decoder {
             || self.stack.is_some()
     }
 
-    /// Reads units up to the first that is not an event by itself; nearly all are. Returns their bytes.
+    /// Reads units up to the first that is not an event by itself; nearly all are. Returns their
+    /// bytes.
     fn read_plain(&mut self, bytes: &[u8], out: &mut Waiting) -> usize {
         let (mut last, mut is_unsorted, mut count) = (self.last & LOW, false, 0);
         for unit in bytes.chunks_exact(UNIT) {

@@ -1,5 +1,5 @@
-//! Whether a thread's seccomp filters let it make the calls of a trim. A filter may end the process for a call that it
-//! does not allow, so the filters are run here first.
+//! Whether a thread's seccomp filters let it make the calls of a trim. A filter may end the process
+//! for a call that it does not allow, so the filters are run here first.
 
 use std::fs;
 
@@ -19,7 +19,8 @@ const CALLS: [i64; 4] = [
 /// `SECCOMP_RET_ALLOW`, `_LOG`.
 const ALLOWED: [u32; 2] = [0x7fff_0000, 0x7ffc_0000];
 
-/// Fails if a filter of a stopped thread may be against it. Whether `process_madvise` is allowed as well.
+/// Fails if a filter of a stopped thread may be against it. Whether `process_madvise` is allowed as
+/// well.
 pub fn require(thread: Pid, pid: Pid, trusts: bool) -> Result<bool, TrimError> {
     if !has_filters(thread) {
         return Ok(true);
@@ -60,7 +61,8 @@ fn has_filters(thread: Pid) -> bool {
     line.is_none_or(|line| line.split_whitespace().nth(1) != Some("0"))
 }
 
-/// The answer of a filter to a call whose arguments it does not look at. None: it looks at them, or is not understood.
+/// The answer of a filter to a call whose arguments it does not look at. None: it looks at them, or
+/// is not understood.
 fn run(filter: &[Instruction], call: u32) -> Option<u32> {
     const X86_64: u32 = 0xc000_003e;
     let (mut at, mut sum, mut index) = (0_usize, 0_u32, 0_u32);

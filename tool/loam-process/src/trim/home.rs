@@ -1,5 +1,6 @@
-//! The words from which the kernel sets a thread's registers when a signal handler returns (`struct rt_sigframe` of
-//! x86-64), written as if a signal had interrupted the thread where the program was.
+//! The words from which the kernel sets a thread's registers when a signal handler returns (`struct
+//! rt_sigframe` of x86-64), written as if a signal had interrupted the thread where the program
+//! was.
 
 use nix::libc;
 
@@ -12,7 +13,8 @@ const CONTEXT: u64 = 40 + 256;
 pub const FIRST_ARGUMENT: u64 = 8 + 40 + 8 * 8;
 /// `UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS`.
 const FLAGS: u64 = 1 | 2 | 4;
-/// No state of an alternate stack has this number. The kernel then leaves the thread's alternate stack as it is.
+/// No state of an alternate stack has this number. The kernel then leaves the thread's alternate
+/// stack as it is.
 const NO_STACK: u32 = 0x40;
 
 /// Where the vector registers say how long they are.
@@ -23,12 +25,13 @@ const ENDS: u32 = 0x4650_5845;
 const PRESENT: usize = 512;
 const SHORTEST: usize = 576;
 
-/// What the kernel answers inside of itself when it will begin a call again: as long as the signal handler says so,
-/// always, without a handler, and by a call of its own.
+/// What the kernel answers inside of itself when it will begin a call again: as long as the signal
+/// handler says so, always, without a handler, and by a call of its own.
 const RESTART: [i64; 3] = [-512, -513, -514];
 const RESTART_BLOCK: i64 = -516;
 
-/// Adds what a signal frame has beyond XSAVE's bytes, and cuts off what is not in use. None: they are not understood.
+/// Adds what a signal frame has beyond XSAVE's bytes, and cuts off what is not in use. None: they
+/// are not understood.
 pub fn close(vectors: &mut Vec<u8>) -> Option<()> {
     let present = u64::from_le_bytes(*vectors.get(PRESENT..)?.first_chunk()?);
     let length = (2..63)
@@ -51,9 +54,10 @@ pub fn close(vectors: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The registers with which a thread goes on that was stopped in a system call: it makes the call again. A call that
-/// the kernel continues by `restart_syscall` begins with its whole time, since a signal's return forgets the rest.
-/// `code`: the bytes before the thread's instruction, which say what the call was if it had been continued already.
+/// The registers with which a thread goes on that was stopped in a system call: it makes the call
+/// again. A call that the kernel continues by `restart_syscall` begins with its whole time, since a
+/// signal's return forgets the rest. `code`: the bytes before the thread's instruction, which say
+/// what the call was if it had been continued already.
 pub fn restarted(registers: &Registers, code: &[u8; 7]) -> Registers {
     let mut registers = *registers;
     let answer = registers.rax as i64;
@@ -78,8 +82,8 @@ pub fn restarted(registers: &Registers, code: &[u8; 7]) -> Registers {
     registers
 }
 
-/// Calls that return EINTR after any interruption, also one that no signal handler saw, and that have done nothing
-/// then.
+/// Calls that return EINTR after any interruption, also one that no signal handler saw, and that
+/// have done nothing then.
 const NEVER_RESTARTED: [i64; 8] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
@@ -105,8 +109,9 @@ pub fn to_be_restarted(registers: &Registers) -> Registers {
     }
 }
 
-/// The call by which a thread waits on, if a stop may have ended its wait early: `io_uring_enter` that has submitted something
-/// says how much, whether it has waited or not. What it waited for stays in its ring, so a second wait never lasts too long.
+/// The call by which a thread waits on, if a stop may have ended its wait early: `io_uring_enter`
+/// that has submitted something says how much, whether it has waited or not. What it waited for
+/// stays in its ring, so a second wait never lasts too long.
 pub fn waits_on(registers: &Registers) -> Option<(u64, [u64; 6])> {
     const GET_EVENTS: u64 = 1;
     let Registers {

@@ -1,4 +1,5 @@
-//! Trims of programs in odd states (`odd.c`), and of programs that wait in system calls (`calls.c`).
+//! Trims of programs in odd states (`odd.c`), and of programs that wait in system calls
+//! (`calls.c`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

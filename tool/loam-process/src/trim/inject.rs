@@ -1,7 +1,7 @@
 //! System calls that a stopped thread makes for a trim, so that the tool may die at any moment.
 //!
-//! No byte of the program's code changes. The thread runs `syscall; ret`, which the C library contains, and its stack
-//! has, below the red zone, what it needs to get home alone:
+//! No byte of the program's code changes. The thread runs `syscall; ret`, which the C library
+//! contains, and its stack has, below the red zone, what it needs to get home alone:
 //!
 //! ```text
 //!  high   red zone (128 bytes)           the program's
@@ -11,10 +11,11 @@
 //!  unlock [restorer][registers of a futex call that unlocks the arena; its stack pointer is `home`]
 //! ```
 //!
-//! `restorer` is the C library's own `mov $15, %rax; syscall`, to which signal handlers return: the kernel then sets
-//! all registers from the words behind it. Wherever the tool dies, the thread finishes its call, returns to the
-//! restorer, unlocks if it has locked, and goes on as before. While the tool lives none of this runs: the tool stops
-//! the thread behind each call, and sets its registers itself, which leaves a system call's rest of time alone.
+//! `restorer` is the C library's own `mov $15, %rax; syscall`, to which signal handlers return: the
+//! kernel then sets all registers from the words behind it. Wherever the tool dies, the thread
+//! finishes its call, returns to the restorer, unlocks if it has locked, and goes on as before.
+//! While the tool lives none of this runs: the tool stops the thread behind each call, and sets its
+//! registers itself, which leaves a system call's rest of time alone.
 
 use std::fs::File;
 use std::io;
@@ -27,15 +28,15 @@ use super::system::{self, Registers};
 use super::{Step, TrimError, Watch};
 use crate::process::Pid;
 
-/// `PIDFD_SELF_THREAD`: the calling thread, without a descriptor. The process has no memory by its own number when its first
-/// thread has ended.
+/// `PIDFD_SELF_THREAD`: the calling thread, without a descriptor. The process has no memory by its
+/// own number when its first thread has ended.
 pub const SELF: libc::c_int = -10_000;
 /// How many ranges one call takes. Chosen: the ranges take 2 KiB of the thread's stack.
 pub const MOST_RANGES: usize = 128;
 /// What the x86-64 calling convention keeps below the stack pointer.
 const RED_ZONE: u64 = 128;
-/// What has to be free below the frames, for a signal handler if the tool dies. Chosen: four times the longest frame
-/// that the kernel writes on a processor without matrix registers.
+/// What has to be free below the frames, for a signal handler if the tool dies. Chosen: four times
+/// the longest frame that the kernel writes on a processor without matrix registers.
 const SLACK: u64 = 16 << 10;
 /// `FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG`. With a last argument of zero it stores zero, and wakes.
 const WAKE_AND_STORE: u64 = 5 | 128;
@@ -115,8 +116,8 @@ pub struct Errand<'a> {
 }
 
 impl<'a> Errand<'a> {
-    /// Starts one. `stack`: the lowest address of the thread's stack. `lock`: the address of the arena's lock, if that
-    /// has to be taken. An error leaves the thread as it was.
+    /// Starts one. `stack`: the lowest address of the thread's stack. `lock`: the address of the
+    /// arena's lock, if that has to be taken. An error leaves the thread as it was.
     pub fn begin(
         held: &'a Held,
         memory: &'a File,
@@ -338,9 +339,10 @@ impl<'a> Errand<'a> {
         Ok(bytes)
     }
 
-    /// Unlocks, and gives the thread its registers back. It stands at the end of a system call, or where it stood before,
-    /// with the program's registers. The kernel looks there whether a call that was interrupted has to be begun again,
-    /// because the end of the tracing counts as a signal (`ptrace_unlink`).
+    /// Unlocks, and gives the thread its registers back. It stands at the end of a system call, or
+    /// where it stood before, with the program's registers. The kernel looks there whether a call
+    /// that was interrupted has to be begun again, because the end of the tracing counts as a
+    /// signal (`ptrace_unlink`).
     pub fn go_home(mut self) -> Result<(), TrimError> {
         let held = self.held;
         if self.locked {
@@ -367,7 +369,8 @@ impl<'a> Errand<'a> {
         system::set_mask(thread, self.mask)?;
         self.watch.at(Step::Unmasked);
         if let Some(waits) = home::waits_on(&self.held.registers) {
-            // The thread waits on, and gets home by its stack with the answer that it would have had.
+            // The thread waits on, and gets home by its stack with the answer that it would have
+            // had.
             let call = self.call(waits.0, waits.1, self.home);
             system::set_registers(thread, &call)?;
             self.watch.at(Step::Restored);

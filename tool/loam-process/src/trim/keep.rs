@@ -1,5 +1,5 @@
-//! When a process is trimmed that is trimmed again and again: not where its pages come back, and not so often that the looks
-//! at its heap would cost much.
+//! When a process is trimmed that is trimmed again and again: not where its pages come back, and
+//! not so often that the looks at its heap would cost much.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -8,11 +8,12 @@ use crate::process::ProcessKey;
 
 /// Pages that come back within this time were wanted.
 const SOON: Duration = Duration::from_secs(60);
-/// How long a process rests whose pages came back, at first and at most. The time doubles. Chosen: at most one trim in vain
-/// an hour.
+/// How long a process rests whose pages came back, at first and at most. The time doubles. Chosen:
+/// at most one trim in vain an hour.
 const REST: Duration = Duration::from_secs(120);
 const LONGEST_REST: Duration = Duration::from_secs(3600);
-/// The pause between two looks at a heap, in times of the look. Chosen: a tenth of a processor at most.
+/// The pause between two looks at a heap, in times of the look. Chosen: a tenth of a processor at
+/// most.
 const PAUSE: u32 = 10;
 
 /// What was seen of the processes that are kept thin. Times are given by the caller.
@@ -44,8 +45,8 @@ struct Trimmed {
 }
 
 impl Keeper {
-    /// One that has seen nothing. `rests`: whether processes are left alone whose pages came back. Where a limit is near,
-    /// page faults cost less than what the system does at the limit.
+    /// One that has seen nothing. `rests`: whether processes are left alone whose pages came back.
+    /// Where a limit is near, page faults cost less than what the system does at the limit.
     pub fn new(above: u64, every: Duration, rests: bool) -> Keeper {
         Keeper {
             above,
@@ -84,7 +85,8 @@ impl Keeper {
         ward.next_look.is_none_or(|next| now >= next)
     }
 
-    /// A look at its heap took so long, and so much could be given back. Whether that is to be done.
+    /// A look at its heap took so long, and so much could be given back. Whether that is to be
+    /// done.
     pub fn is_worth(&mut self, key: ProcessKey, now: Instant, took: Duration, could: u64) -> bool {
         let ward = self.wards.entry(key).or_default();
         ward.next_look = Some(now + took * PAUSE);

@@ -1,4 +1,5 @@
-//! Gives the free pages of a running program's heap back to the system, from outside (glibc's malloc).
+//! Gives the free pages of a running program's heap back to the system, from outside (glibc's
+//! malloc).
 //!
 //! ```text
 //!  without a stop   walk of the heap --> free chunks --> pages that are there and the process's alone (plan)
@@ -6,8 +7,9 @@
 //!                   --> chunks are checked again (verify) --> madvise --> unlocks --> goes on where it was
 //! ```
 //!
-//! No code of malloc runs. A process with one thread needs no lock. In a process with several threads the others run
-//! on: the lock keeps them out of the arena. The tool may die at any moment (`inject`). `docs/trust.md` has the proof.
+//! No code of malloc runs. A process with one thread needs no lock. In a process with several
+//! threads the others run on: the lock keeps them out of the arena. The tool may die at any moment
+//! (`inject`). `docs/trust.md` has the proof.
 
 mod filters;
 mod home;
@@ -140,8 +142,8 @@ pub struct Outcome {
     pub changed: u64,
     /// Resident bytes in pages that other processes have as well.
     pub shared: u64,
-    /// Resident bytes of the heap that are free, and that share their pages with live blocks or with chunks of fast
-    /// bins.
+    /// Resident bytes of the heap that are free, and that share their pages with live blocks or
+    /// with chunks of fast bins.
     pub between: u64,
     /// Bytes of small freed blocks that wait in fast bins and threads' caches.
     pub small: u64,
@@ -447,7 +449,8 @@ fn add(outcome: &mut Outcome, slice: &Slice) {
     outcome.waited += slice.waited;
 }
 
-/// The threads of a process, the one to try first at the end: one that sleeps, and the first thread before others.
+/// The threads of a process, the one to try first at the end: one that sleeps, and the first thread
+/// before others.
 fn threads_of(pid: Pid) -> Result<Vec<Pid>, TrimError> {
     /// More than this are not asked for their state.
     const MOST: usize = 16;
@@ -497,7 +500,8 @@ pub fn tracer(pid: Pid) -> Option<Pid> {
     line.trim().parse().ok().filter(|tracer| *tracer != 0)
 }
 
-/// Whether a thread can not be traced because a thread of this program still traces it, or did a moment ago.
+/// Whether a thread can not be traced because a thread of this program still traces it, or did a
+/// moment ago.
 fn is_ours(thread: Pid, error: &io::Error) -> bool {
     let me = std::process::id();
     error.raw_os_error() == Some(nix::libc::EPERM)
@@ -548,7 +552,8 @@ fn of_stop(key: ProcessKey, error: TrimError) -> TrimError {
     }
 }
 
-/// Stretches of the heap whose pages are locked in memory. Only a process that locks some is asked for them.
+/// Stretches of the heap whose pages are locked in memory. Only a process that locks some is asked
+/// for them.
 fn locked(pid: Pid, mappings: &[Mapping]) -> Vec<(u64, u64)> {
     let pid = face(pid);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

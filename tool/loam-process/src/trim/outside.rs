@@ -1,10 +1,10 @@
-//! Whether a stopped thread is outside of malloc: neither its program counter nor an address on its stack lies in
-//! malloc's code.
+//! Whether a stopped thread is outside of malloc: neither its program counter nor an address on its
+//! stack lies in malloc's code.
 //!
-//! All words of the live stack are read. Without a word that leads into malloc's code the thread is outside, whatever
-//! its frames look like. Such a word may also be left over from an earlier call. Then the frames are followed by the
-//! tables of the program's files, and the answer is "outside" only if they lead to the stack's end past no function of
-//! malloc's.
+//! All words of the live stack are read. Without a word that leads into malloc's code the thread is
+//! outside, whatever its frames look like. Such a word may also be left over from an earlier call.
+//! Then the frames are followed by the tables of the program's files, and the answer is "outside"
+//! only if they lead to the stack's end past no function of malloc's.
 
 use std::fs::File;
 use std::ops::Range;
@@ -19,7 +19,8 @@ use crate::unwind::Stacks;
 
 /// The longest stack that is read. Chosen: the copy takes 0.1 ms.
 const LONGEST: u64 = 512 << 10;
-/// How much of a thread's own record is searched for the place of its stack. It has 2,304 bytes in 2.36.
+/// How much of a thread's own record is searched for the place of its stack. It has 2,304 bytes in
+/// 2.36.
 const RECORD: usize = 2304;
 
 /// Follows stacks of a process.
@@ -45,14 +46,16 @@ impl Frames {
         }
     }
 
-    /// The lowest address of a thread's own stack and its end; none: it stands on another stack, or that is unknown.
+    /// The lowest address of a thread's own stack and its end; none: it stands on another stack, or
+    /// that is unknown.
     pub fn stack(&self, held: &Held, memory: &File) -> Option<(u64, u64)> {
         let here = held.registers.rsp;
         let is_in = |(low, high): &(u64, u64)| (*low..*high).contains(&here);
         if held.thread == self.pid {
             return self.main.filter(is_in);
         }
-        // The record of a thread lies at the end of its stack, and says where that begins and how long it is.
+        // The record of a thread lies at the end of its stack, and says where that begins and how
+        // long it is.
         let record = held.registers.fs_base;
         let mut bytes = vec![0; RECORD];
         let length = memory.read_at(&mut bytes, record).ok()?;

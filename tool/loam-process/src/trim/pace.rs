@@ -1,7 +1,7 @@
 //! How much one injected call may do, so that a stop ends in time.
 //!
-//! What calls took so far tells what the next one takes. Waits for a processor are left out: on a busy machine they are
-//! longer than the work, and they would make stops shorter and many more.
+//! What calls took so far tells what the next one takes. Waits for a processor are left out: on a
+//! busy machine they are longer than the work, and they would make stops shorter and many more.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::process::Pid;
 
-/// What a page and a range take until that is measured. A page of memory that was just freed by the kernel takes some
-/// 0.2 us, with the control group's account 0.5 us.
+/// What a page and a range take until that is measured. A page of memory that was just freed by the
+/// kernel takes some 0.2 us, with the control group's account 0.5 us.
 const PAGE_TAKES: f64 = 0.5e-6;
 const RANGE_TAKES: f64 = 1e-6;
-/// How much the first call of a trim does at most, in planned seconds, and how much more than the largest one before it
-/// a call may do. Chosen: a factor of a hundred in the kernel's speed makes the first call take 2 ms.
+/// How much the first call of a trim does at most, in planned seconds, and how much more than the
+/// largest one before it a call may do. Chosen: a factor of a hundred in the kernel's speed makes
+/// the first call take 2 ms.
 const FIRST: f64 = 20e-6;
 const BOLDER: f64 = 4.0;
 /// The part of a stop that is planned.
@@ -71,8 +72,8 @@ impl Pace {
         }
     }
 
-    /// Whether a call may do that much in a stop that has lasted for `stood` and may last for `most`. `is_first`: the
-    /// stop has done nothing yet; one that came late still does something.
+    /// Whether a call may do that much in a stop that has lasted for `stood` and may last for
+    /// `most`. `is_first`: the stop has done nothing yet; one that came late still does something.
     pub fn allows(&self, work: Work, stood: Duration, most: Duration, is_first: bool) -> bool {
         let most = most.as_secs_f64();
         let planned = work.planned();
@@ -106,7 +107,8 @@ impl Pace {
     }
 }
 
-/// Tells time with the waits of two threads for a processor: that of the stopped one, and the caller's.
+/// Tells time with the waits of two threads for a processor: that of the stopped one, and the
+/// caller's.
 #[derive(Debug)]
 pub struct Clock {
     files: [Option<File>; 2],
@@ -155,8 +157,8 @@ impl Moment {
         self.at.elapsed()
     }
 
-    /// The time since then, and the part of it in which a thread waited for a processor. While one waits the other may run: that
-    /// is no wait.
+    /// The time since then, and the part of it in which a thread waited for a processor. While one
+    /// waits the other may run: that is no wait.
     pub fn until(&self, later: &Moment) -> (Duration, Duration) {
         let took = later.at.saturating_duration_since(self.at);
         let pairs = || self.threads.iter().zip(&later.threads);

@@ -1,5 +1,5 @@
-//! What could be dropped: the pages inside of free chunks that are in memory and belong to this process alone. Found
-//! without a stop.
+//! What could be dropped: the pages inside of free chunks that are in memory and belong to this
+//! process alone. Found without a stop.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,10 +10,11 @@ use crate::process::{face, Pid};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// What stays behind the last block of an arena. Chosen: what glibc itself leaves there (its `M_TOP_PAD`).
+/// What stays behind the last block of an arena. Chosen: what glibc itself leaves there (its
+/// `M_TOP_PAD`).
 pub const RESERVE: u64 = 128 << 10;
-/// How long a piece is at most, so that a stop can end. Chosen: 128 KiB take some 10 us, and 2 ms on a system that is a
-/// hundred times as slow.
+/// How long a piece is at most, so that a stop can end. Chosen: 128 KiB take some 10 us, and 2 ms
+/// on a system that is a hundred times as slow.
 const LONGEST: u64 = 128 << 10;
 /// Bits of an entry of `/proc/PID/pagemap`.
 const PRESENT: u64 = 1 << 63;

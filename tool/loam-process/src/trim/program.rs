@@ -1,5 +1,5 @@
-//! The program's code as a trim needs it: where malloc's functions lie, the instructions that the program's own code
-//! lends, and whether its C library takes locks.
+//! The program's code as a trim needs it: where malloc's functions lie, the instructions that the
+//! program's own code lends, and whether its C library takes locks.
 
 use std::fs::File;
 use std::ops::Range;
@@ -103,8 +103,8 @@ impl Program {
         })
     }
 
-    /// Whether the C library takes locks, because it knows of several threads. `header`: what the thread's own record
-    /// says of it, in versions before 2.32.
+    /// Whether the C library takes locks, because it knows of several threads. `header`: what the
+    /// thread's own record says of it, in versions before 2.32.
     pub fn takes_locks(&self, memory: &impl Memory, header: u64) -> bool {
         match self.single {
             Some(single) => memory.bytes(single, 1).is_ok_and(|byte| byte == [0]),
@@ -180,7 +180,8 @@ impl Symbols {
     }
 }
 
-/// Reads the memory of a process by a file that stays open: if the process becomes another program, it reads nothing.
+/// Reads the memory of a process by a file that stays open: if the process becomes another program,
+/// it reads nothing.
 pub struct Bytes<'a>(pub &'a File);
 
 impl Memory for Bytes<'_> {

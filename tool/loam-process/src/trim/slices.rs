@@ -1,4 +1,5 @@
-//! Stops: one thread is stopped, the arena is made sure of, chunks are checked again, and their pages are dropped.
+//! Stops: one thread is stopped, the arena is made sure of, chunks are checked again, and their
+//! pages are dropped.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -18,9 +19,10 @@ use super::{Step, TrimError, Watch};
 use crate::process::{has_memory, Pid, Stat};
 use loam_format::memory::{Memory, ReadError};
 
-/// How long a thread may take to stop, while nothing stands yet. A thread in an uninterruptible wait never does. Chosen: on
-/// a busy machine a thread waits for a processor for some ten milliseconds, and a thread that is given up after it was
-/// interrupted may see an EINTR that nobody turns into a new begin of its call.
+/// How long a thread may take to stop, while nothing stands yet. A thread in an uninterruptible
+/// wait never does. Chosen: on a busy machine a thread waits for a processor for some ten
+/// milliseconds, and a thread that is given up after it was interrupted may see an EINTR that
+/// nobody turns into a new begin of its call.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// What does not change from stop to stop.
 pub struct Setting<'a> {
@@ -70,7 +72,8 @@ pub enum Futile {
     Inside,
     /// The arena was locked.
     Locked,
-    /// The thread can not be used: it stands on another stack, in a restartable sequence, or it does not stop.
+    /// The thread can not be used: it stands on another stack, in a restartable sequence, or it
+    /// does not stop.
     Unfit,
     /// The thread has gone.
     Gone,
@@ -116,8 +119,8 @@ pub fn hold(thread: Pid) -> Result<Result<Held, Futile>, TrimError> {
     Ok(Ok(Held { thread, registers }))
 }
 
-/// Stops a thread, drops what can be dropped of the pieces in the planned time, and lets the thread go on. All pieces
-/// belong to one arena.
+/// Stops a thread, drops what can be dropped of the pieces in the planned time, and lets the thread
+/// go on. All pieces belong to one arena.
 pub fn one(
     setting: &Setting,
     frames: &mut Frames,
@@ -251,7 +254,8 @@ pub fn in_stop(
     Ok(Ok(slice))
 }
 
-/// Checks of chunks in one stop. With the arena's lock no header and no link changes, so each is read once.
+/// Checks of chunks in one stop. With the arena's lock no header and no link changes, so each is
+/// read once.
 struct Checks<'a> {
     memory: Once<'a>,
     conditions: Conditions,
@@ -321,7 +325,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Takes pieces as long as `allows` says so, and checks them. At least one is taken of a stop that has done nothing.
+    /// Takes pieces as long as `allows` says so, and checks them. At least one is taken of a stop
+    /// that has done nothing.
     fn fill(
         checks: &mut Checks,
         pieces: &[Piece],
@@ -381,8 +386,8 @@ fn is_alone(pid: Pid) -> bool {
     Stat::read(pid).is_ok_and(|stat| stat.threads == 1)
 }
 
-/// Whether the thread is in a sequence that the kernel begins again after an interruption. Where the kernel does not
-/// say, a thread in a system call is in none.
+/// Whether the thread is in a sequence that the kernel begins again after an interruption. Where
+/// the kernel does not say, a thread in a system call is in none.
 fn is_in_sequence(held: &Held, memory: &impl Memory) -> bool {
     const CURRENT: u64 = 8;
     match system::sequences(held.thread) {

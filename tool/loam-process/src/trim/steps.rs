@@ -1,9 +1,10 @@
-//! Trims at single instructions of malloc's functions: the program of `steps.c` is let go one instruction at a time, and
-//! a trim is tried behind each.
+//! Trims at single instructions of malloc's functions: the program of `steps.c` is let go one
+//! instruction at a time, and a trim is tried behind each.
 //!
-//! Two things are asked: whether the program finds its bytes and its heap whole, and whether a thread was ever used that
-//! was inside of malloc. The second is told by the stack pointer, about which the trim's own answer knows nothing.
-//! Candidates are all free chunks that any walk has seen until then, so most of them are stale.
+//! Two things are asked: whether the program finds its bytes and its heap whole, and whether a
+//! thread was ever used that was inside of malloc. The second is told by the stack pointer, about
+//! which the trim's own answer knows nothing. Candidates are all free chunks that any walk has seen
+//! until then, so most of them are stale.
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, Read, Write};
@@ -167,8 +168,8 @@ impl Stepper {
         }
     }
 
-    /// Runs on until it would make a system call (it might wait for what the other thread has), or for some thousand
-    /// instructions.
+    /// Runs on until it would make a system call (it might wait for what the other thread has), or
+    /// for some thousand instructions.
     fn run_ahead(&mut self) {
         for _ in 0..AHEAD {
             if self.place == Place::Inside {
@@ -222,7 +223,8 @@ struct Course {
     calls: u32,
     /// A trim is tried behind every how many instructions.
     every: u64,
-    /// Whether another thread makes the trim's calls, and the stepped one runs on between a check and a drop.
+    /// Whether another thread makes the trim's calls, and the stepped one runs on between a check
+    /// and a drop.
     two: bool,
     conditions: Conditions,
 }

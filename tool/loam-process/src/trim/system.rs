@@ -1,7 +1,8 @@
 //! The requests of `ptrace` that a trim makes, and the wait for their answers.
 //!
-//! The crate nix has no PTRACE_GETREGSET for the vector registers, no signal masks, no real-time signals and no
-//! seccomp filters, so the requests are made here. No option is ever set that ends a process with its tracer.
+//! The crate nix has no PTRACE_GETREGSET for the vector registers, no signal masks, no real-time
+//! signals and no seccomp filters, so the requests are made here. No option is ever set that ends a
+//! process with its tracer.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -26,8 +27,8 @@ const MASK: usize = 8;
 const MOST_XSTATE: usize = 64 << 10;
 
 fn request(request: u32, thread: Pid, address: usize, data: *mut c_void) -> io::Result<i64> {
-    // SAFETY: every caller passes as `data` either a number or a pointer to a value that lives until the call
-    // returns and that has as many bytes as the request writes.
+    // SAFETY: every caller passes as `data` either a number or a pointer to a value that lives
+    // until the call returns and that has as many bytes as the request writes.
     let answer = unsafe { libc::ptrace(request as _, thread, address as *mut c_void, data) };
     if answer == -1 {
         return Err(io::Error::last_os_error());
@@ -39,7 +40,8 @@ fn number(value: usize) -> *mut c_void {
     ptr::without_provenance_mut(value)
 }
 
-/// Begins to trace a thread, which runs on. A stop at a system call is told from others (`TRACESYSGOOD`).
+/// Begins to trace a thread, which runs on. A stop at a system call is told from others
+/// (`TRACESYSGOOD`).
 pub fn seize(thread: Pid) -> io::Result<()> {
     let options = number(libc::PTRACE_O_TRACESYSGOOD as usize);
     request(libc::PTRACE_SEIZE as u32, thread, 0, options).map(drop)
@@ -195,17 +197,19 @@ pub fn wait(thread: Pid) -> io::Result<i32> {
 
 /// Where a feature's registers end in an XSAVE area.
 pub fn end_of_feature(feature: u32) -> usize {
-    // SAFETY: a processor that has vector registers to save has this leaf. Newer compilers know that it is safe.
+    // SAFETY: a processor that has vector registers to save has this leaf. Newer compilers know
+    // that it is safe.
     #[allow(unused_unsafe)]
     let found = unsafe { std::arch::x86_64::__cpuid_count(0xd, feature) };
     (found.eax + found.ebx) as usize
 }
 
-/// Whether the kernel lets a process drop ranges of its own memory by `process_madvise` without a descriptor
-/// (Linux 6.15). The answer is found by a page of this process.
+/// Whether the kernel lets a process drop ranges of its own memory by `process_madvise` without a
+/// descriptor (Linux 6.15). The answer is found by a page of this process.
 pub fn takes_ranges_of_itself() -> bool {
     const PAGE: usize = 4096;
-    // SAFETY: a new mapping of this process, which nothing else knows, is written to, dropped and unmapped.
+    // SAFETY: a new mapping of this process, which nothing else knows, is written to, dropped and
+    // unmapped.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

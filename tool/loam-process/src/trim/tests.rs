@@ -1,5 +1,5 @@
-//! Trims of a real program that checks every byte of itself. Without a C compiler these tests say that they were
-//! skipped.
+//! Trims of a real program that checks every byte of itself. Without a C compiler these tests say
+//! that they were skipped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The conditions under which the pages inside of a free chunk are dropped, checked while nothing can change the chunk.
+//! The conditions under which the pages inside of a free chunk are dropped, checked while nothing
+//! can change the chunk.
 //!
 //! `docs/trust.md` says why they suffice.
 
@@ -7,10 +8,12 @@ use loam_format::memory::Memory;
 use crate::glibc::layout::{arena, ALIGNMENT, FLAGS, IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE};
 use crate::glibc::layout::{heap_info, HEAP_ALIGNMENT, SHORTEST};
 
-/// Where an arena of a trimmed version names the chunk behind its last block: those versions have fast bins.
+/// Where an arena of a trimmed version names the chunk behind its last block: those versions have
+/// fast bins.
 const TOP: u64 = arena::RECORDS[0].top as u64;
 
-/// The header of a chunk, the links of its list, and those of a long chunk's second list. They are never dropped.
+/// The header of a chunk, the links of its list, and those of a long chunk's second list. They are
+/// never dropped.
 pub const KEPT: u64 = 48;
 
 /// A free chunk, as the walk saw it.
@@ -90,8 +93,8 @@ fn word(memory: &impl Memory, address: u64) -> Option<u64> {
     words::<1>(memory, address).map(|[word]| word)
 }
 
-/// Whether a free chunk can belong to that arena. glibc marks chunks of other arenas when it hands them out, and not all
-/// free ones.
+/// Whether a free chunk can belong to that arena. glibc marks chunks of other arenas when it hands
+/// them out, and not all free ones.
 fn belongs(head: u64, hole: &Hole) -> bool {
     head & IS_MAPPED == 0 && !(hole.is_main && head & IN_OTHER_ARENA != 0)
 }
@@ -132,7 +135,8 @@ fn hole_in_list(memory: &impl Memory, hole: &Hole, conditions: &Conditions) -> O
     Some(Verdict::Free)
 }
 
-/// The chunk behind the last block is in no list: its arena names it, and it ends where the arena ends.
+/// The chunk behind the last block is in no list: its arena names it, and it ends where the arena
+/// ends.
 fn top(memory: &impl Memory, hole: &Hole) -> Option<Verdict> {
     if word(memory, hole.arena + TOP)? != hole.address {
         return Some(Verdict::Changed);

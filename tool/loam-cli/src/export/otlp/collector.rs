@@ -184,7 +184,8 @@ impl Collector {
 
     fn refused(&self, path: &str, head: &Parts, body: &[u8]) -> Refused {
         let status = head.status;
-        // The body of an error is a `google.rpc.Status`: its second field is a text. Other servers answer with text.
+        // The body of an error is a `google.rpc.Status`: its second field is a text. Other servers
+        // answer with text.
         let said = RpcStatus::decode(body).map_or_else(
             |_| String::from_utf8_lossy(body).into_owned(),
             |status| status.message,

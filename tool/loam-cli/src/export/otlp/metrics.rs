@@ -16,7 +16,8 @@ use loam_format::counters::list::Kind;
 use super::resource::{self, nanos, text, Machine};
 use crate::export::families::{self, Family, Series};
 
-/// So many figures are in one request at most: some 3 MB, which is far below what collectors take (20 MiB by default).
+/// So many figures are in one request at most: some 3 MB, which is far below what collectors take
+/// (20 MiB by default).
 const MOST: usize = 20_000;
 
 /// Where a figure is: place of the family, place of the series.

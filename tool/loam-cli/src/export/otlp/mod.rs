@@ -5,9 +5,10 @@
 //! rarely        census of each process on Loam -> request                               -> POST /v1development/profiles
 //! ```
 //!
-//! Figures are sums since a program's start or present values, so a later look replaces an earlier one. A look that can not
-//! be delivered before the next one is dropped, and nothing is queued: memory is bounded by one look. Looks and censuses
-//! run on other threads; this one talks to the collector and handles signals.
+//! Figures are sums since a program's start or present values, so a later look replaces an earlier
+//! one. A look that can not be delivered before the next one is dropped, and nothing is queued:
+//! memory is bounded by one look. Looks and censuses run on other threads; this one talks to the
+//! collector and handles signals.
 
 mod collector;
 mod metrics;
@@ -213,7 +214,8 @@ impl Sender {
                 }
             }
             self.note(Signal::Metrics, is_delivered);
-            // After a look that took longer than the pause, the next one follows at once, but no two.
+            // After a look that took longer than the pause, the next one follows at once, but no
+            // two.
             next = next.max(Instant::now());
             tokio::time::sleep_until(next.into()).await;
         }
@@ -291,8 +293,8 @@ impl Sender {
         Ok(request.encode_to_vec().into())
     }
 
-    /// Sends a request, and again while the collector may take it later, until a moment; without one only once. What went
-    /// wrong is said when it begins and when it changes.
+    /// Sends a request, and again while the collector may take it later, until a moment; without
+    /// one only once. What went wrong is said when it begins and when it changes.
     async fn send(
         &self,
         signal: Signal,
@@ -317,7 +319,8 @@ impl Sender {
                 return Err(refused);
             };
             self.say(signal, &refused.why);
-            // At random between half of it and all of it, so that many exporters do not come back together.
+            // At random between half of it and all of it, so that many exporters do not come back
+            // together.
             let random = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
             let wait = refused.after.unwrap_or(random).min(LONGEST_PAUSE);
             if !refused.may_be_repeated || Instant::now() + wait >= until {

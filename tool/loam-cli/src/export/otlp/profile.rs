@@ -1,7 +1,9 @@
-//! Requests with profiles: what the live blocks of a process on Loam are, by type, under what holds them.
+//! Requests with profiles: what the live blocks of a process on Loam are, by type, under what holds
+//! them.
 //!
-//! A census is the source, so a stack is no stack of calls: its first frame is the type of the blocks, and each further one
-//! is the type of what holds the one before. Flame graphs then show who holds what.
+//! A census is the source, so a stack is no stack of calls: its first frame is the type of the
+//! blocks, and each further one is the type of what holds the one before. Flame graphs then show
+//! who holds what.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,7 +23,8 @@ use super::resource::{self, nanos};
 /// Places that hold too little to be told apart.
 const OTHERS: &str = "(others)";
 
-/// Tables to which profiles point by numbers. The first row of each is empty, as the format wants it.
+/// Tables to which profiles point by numbers. The first row of each is empty, as the format wants
+/// it.
 struct Tables {
     dictionary: ProfilesDictionary,
     texts: HashMap<String, i32>,

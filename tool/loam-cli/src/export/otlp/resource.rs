@@ -17,8 +17,8 @@ pub struct Machine {
     host: String,
     /// The boot's own number; empty where it can not be read.
     boot: String,
-    /// When the machine began, as its clock says now. It is asked once, so that the start of a process stays the same
-    /// when the clock is set.
+    /// When the machine began, as its clock says now. It is asked once, so that the start of a
+    /// process stays the same when the clock is set.
     began: Duration,
     ticks: u64,
 }

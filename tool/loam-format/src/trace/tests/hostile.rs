@@ -1,5 +1,5 @@
-//! Cut files, flipped bits, wrong lengths, random events: the reader never panics, uses no more memory than the limits
-//! allow, and still reads the sound parts.
+//! Cut files, flipped bits, wrong lengths, random events: the reader never panics, uses no more
+//! memory than the limits allow, and still reads the sound parts.
 
 use proptest::prelude::*;
 
@@ -200,7 +200,8 @@ proptest! {
         let _ = read(&bytes);
     }
 
-    /// The checksums are right and the payloads are not. A faulty writer or an attacker makes such files.
+    /// The checksums are right and the payloads are not. A faulty writer or an attacker makes such
+    /// files.
     #[test]
     fn payloads_with_right_checksums_do_no_harm(
         payload in proptest::collection::vec(any::<u8>(), 0..600),

@@ -1,12 +1,13 @@
-//! Bytes per event, on streams with a known predictability. The limits are a little above the measured figures, so
-//! that a more costly encoding fails; `-- --nocapture sizes` prints the figures by column.
+//! Bytes per event, on streams with a known predictability. The limits are a little above the
+//! measured figures, so that a more costly encoding fails; `-- --nocapture sizes` prints the
+//! figures by column.
 
 use std::collections::HashMap;
 
 use super::*;
 
-/// A heap that hands out addresses as a thread-caching allocator does: first the block of the class that the thread
-/// freed last, else the next slot of the thread's span.
+/// A heap that hands out addresses as a thread-caching allocator does: first the block of the class
+/// that the thread freed last, else the next slot of the thread's span.
 #[derive(Default)]
 struct Heap {
     freed: HashMap<(u32, u64), Vec<u64>>,

@@ -1,5 +1,5 @@
-//! Tests the findings of `lfh`'s article. Loam takes the place of its low-fragmentation heap, the system's malloc that
-//! of its default heap.
+//! Tests the findings of `lfh`'s article. Loam takes the place of its low-fragmentation heap, the
+//! system's malloc that of its default heap.
 
 use loam_format::units::Unit;
 

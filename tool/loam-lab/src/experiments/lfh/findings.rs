@@ -11,7 +11,8 @@ use crate::experiments::{generic, phrases};
 
 /// An allocator that keeps this part of its best speed is not called slower.
 const STEADY: f64 = 0.95;
-/// Before this many iterations the heap still fills, and the kernel's page faults determine the speed.
+/// Before this many iterations the heap still fills, and the kernel's page faults determine the
+/// speed.
 const WARMED_UP: f64 = 1_000_000.0;
 
 /// The findings of the whole experiment.

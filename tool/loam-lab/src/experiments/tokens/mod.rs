@@ -21,7 +21,8 @@ const AFTER: &str = "after";
 
 /// The article's other designs of the program, compared on one allocator.
 const DESIGNS: [&str; 3] = ["null", "pool", "arena"];
-/// The article's last remedy: a private low-fragmentation heap, which only this project's library offers.
+/// The article's last remedy: a private low-fragmentation heap, which only this project's library
+/// offers.
 const PRIVATE_HEAP: &str = "loam-lfh";
 
 fn runs(run: &Run) -> Option<&[Checkpoint]> {
@@ -32,7 +33,8 @@ fn total_seconds(run: &Run) -> Option<f64> {
     runs(run)?.iter().map(|point| point.seconds).sum()
 }
 
-/// The last run's time, divided by the second run's. The first run also warms the page cache and the heap.
+/// The last run's time, divided by the second run's. The first run also warms the page cache and
+/// the heap.
 fn last_by_second(run: &Run) -> Option<f64> {
     let points = runs(run)?;
     let last = points.last().filter(|_| points.len() > 2)?;
@@ -62,7 +64,8 @@ impl Experiment for Tokens {
 
     fn cases(&self, plan: &CaseContext) -> Vec<Case> {
         let mut cases = vec![plan.case(PLAIN, &[], plan.labels.to_vec())];
-        // The other designs explain the figures and do not compete: in the quick form one round of them is enough.
+        // The other designs explain the figures and do not compete: in the quick form one round of
+        // them is enough.
         let rounds = if plan.form == Form::Quick {
             1
         } else {
