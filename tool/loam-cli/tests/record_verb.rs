@@ -252,8 +252,7 @@ fn a_process_that_becomes_another_program_ends_one_stream_and_begins_the_next() 
     let parents: Vec<_> = told.processes.iter().map(|one| one.parent).collect();
     assert_eq!(parents, [None, Some(0), Some(1), Some(2), Some(3), Some(4)]);
     assert!(told.processes[1..].iter().all(|one| one.how == How::Exec));
-    // An end is told when the allocator's name and the checksums are known, so ends come in any
-    // order.
+    // An end is told once the allocator's name and the checksums are known: in any order.
     let mut ends = told.ends;
     ends.sort_by_key(|(stream, ..)| *stream);
     let ends: Vec<_> = ends.iter().map(|(_, ended, _)| *ended).collect();
