@@ -36,6 +36,15 @@ bool Draws::draws_guard(unsigned size_class, unsigned blocks) {
   return (random_.bits() >> 11) % (kLooksPerGuard * kFreesPerLook * usual) < bytes * blocks;
 }
 
+void Draws::aim_guard(unsigned size_class, void** at) {
+  guard_class_ = static_cast<uint8_t>(size_class);
+  guard_at_ = at;
+}
+
+void Draws::aim_guard_between(unsigned size_class, void** first, void** end) {
+  aim_guard(size_class, first + random_.bits() % static_cast<size_t>(end - first));
+}
+
 void Draws::keep_aim(unsigned size_class, Magazine m) {
   if (size_class != guard_class_) return;
   // The block may have left by the bottom, or the array may be another one.

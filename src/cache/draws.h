@@ -21,14 +21,9 @@ class Draws {
   /// Whether one of `blocks` blocks of the class is to get guards.
   [[nodiscard]] LOAM_COLD bool draws_guard(unsigned size_class, unsigned blocks);
   /// The next request that finds the magazine's head at `at` gets guards.
-  LOAM_COLD void aim_guard(unsigned size_class, void** at) {
-    guard_class_ = static_cast<uint8_t>(size_class);
-    guard_at_ = at;
-  }
+  LOAM_COLD void aim_guard(unsigned size_class, void** at);
   /// The same for one place between the two.
-  LOAM_COLD void aim_guard_between(unsigned size_class, void** first, void** end) {
-    aim_guard(size_class, first + random_.bits() % static_cast<size_t>(end - first));
-  }
+  LOAM_COLD void aim_guard_between(unsigned size_class, void** first, void** end);
   [[nodiscard]] bool aims() const { return guard_at_ != nullptr; }
   /// Makes the aimed request a slow one, if the class is the aim's.
   LOAM_COLD void keep_aim(unsigned size_class, Magazine m);
