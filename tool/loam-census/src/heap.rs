@@ -38,6 +38,8 @@ struct Collector {
     freed: Vec<u64>,
     mapped: Vec<(u64, u64)>,
     arenas: Vec<Arena>,
+    /// Blocks of Loam's that came out of order or overlap others.
+    refused: usize,
 }
 
 impl Blocks for Collector {
@@ -67,7 +69,7 @@ impl Blocks for Collector {
 
 impl blocks::Sink for Collector {
     fn block(&mut self, address: u64, size: u64) {
-        self.stretch.push(address, size);
+        self.refused += usize::from(!self.stretch.push(address, size));
     }
 
     fn stretch_ends(&mut self) {
@@ -242,8 +244,12 @@ pub fn read(target: &dyn Target, modules: &Modules) -> Result<Heap, HeapError> {
     let Collector {
         mut stretches,
         freed,
+        refused,
         ..
     } = collector;
+    if refused > 0 {
+        problems.push(format!("{refused} blocks overlap others and were left out"));
+    }
     let mut pools = None;
     if Python::is_in(modules) {
         let is_heap = |address: u64| {

@@ -72,6 +72,7 @@ fn value(record: &[u8], field: &Field, index: u64) -> u64 {
 }
 
 /// The fields of a span that are needed; none if the library does not show them.
+#[derive(Clone, Copy)]
 struct SpanFields<'a> {
     table: &'a Table,
     free_bits: &'a Field,
@@ -143,6 +144,8 @@ struct Walk<'a, M, S> {
     runs: RunFields<'a>,
     /// Bytes and slots, by class.
     classes: Vec<(u64, u64)>,
+    /// Blocks of spans with holes that lie behind the place reached: other spans are in the holes.
+    behind_holes: Vec<(u64, u64)>,
     /// Addresses of records in metadata.
     records: Vec<u64>,
     unread: u64,
@@ -174,6 +177,7 @@ pub fn read<M: Memory, S: Sink>(
         spans,
         runs,
         classes: [class("class"), class("split_class")].concat(),
+        behind_holes: Vec::new(),
         records: Vec::new(),
         unread: 0,
         spans_left: MOST_SPANS,
@@ -283,9 +287,11 @@ impl<M: Memory, S: Sink> Walk<'_, M, S> {
             let at = place as usize * stride as usize;
             let start = base.wrapping_add(u64::from(page) * PAGE);
             if self.is_mapped(start) {
+                self.tell_below(start);
                 self.span(start, &kept[at..at + stride as usize])?;
             }
         }
+        self.tell_below(u64::MAX);
         self.sink.stretch_ends();
         Ok(())
     }
@@ -293,6 +299,28 @@ impl<M: Memory, S: Sink> Walk<'_, M, S> {
     /// What a record says of memory that is not there makes no block.
     fn is_mapped(&self, address: u64) -> bool {
         mappings::at(self.mappings, address).is_some_and(|one| one.writable)
+    }
+
+    fn tell(&mut self, address: u64, size: u64, has_holes: bool) {
+        if has_holes {
+            self.behind_holes.push((address, size));
+        } else {
+            self.sink.block(address, size);
+        }
+    }
+
+    /// Tells of the blocks of spans with holes that lie below an address.
+    fn tell_below(&mut self, end: u64) {
+        if self.behind_holes.is_empty() {
+            return;
+        }
+        self.behind_holes.sort_unstable();
+        let count = self
+            .behind_holes
+            .partition_point(|(address, _)| *address < end);
+        for (address, size) in self.behind_holes.drain(..count) {
+            self.sink.block(address, size);
+        }
     }
 
     fn run(&mut self, start: u64, pages: u64) {
@@ -303,7 +331,7 @@ impl<M: Memory, S: Sink> Walk<'_, M, S> {
     }
 
     fn span(&mut self, start: u64, record: &[u8]) -> Result<(), ReadError> {
-        let fields = &self.spans;
+        let fields = self.spans;
         if value(record, fields.heap, 0) != 0 {
             let run = value(record, fields.private_run, 0);
             let pages = value(record, fields.run_pages, 0);
@@ -336,7 +364,7 @@ impl<M: Memory, S: Sink> Walk<'_, M, S> {
                     let touched = || (from / PAGE)..=((to - 1) / PAGE);
                     let is_absent = absent != 0 && touched().any(|page| absent >> page & 1 != 0);
                     if !is_free && !is_absent {
-                        self.sink.block(start + from, size);
+                        self.tell(start + from, size, absent != 0);
                     }
                 }
             }
@@ -351,7 +379,7 @@ impl<M: Memory, S: Sink> Walk<'_, M, S> {
         absent: u64,
         record: &[u8],
     ) -> Result<(), ReadError> {
-        let fields = &self.spans;
+        let fields = self.spans;
         let tables = value(record, fields.tables, 0);
         let granules = pages * GRANULES;
         let mut found: Vec<(u64, u64)> = Vec::new();
@@ -392,7 +420,7 @@ impl<M: Memory, S: Sink> Walk<'_, M, S> {
             }
         }
         for (first, count) in found {
-            self.sink.block(start + first * GRANULE, count * GRANULE);
+            self.tell(start + first * GRANULE, count * GRANULE, absent != 0);
         }
         Ok(())
     }
