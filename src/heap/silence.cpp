@@ -33,7 +33,7 @@ uint64_t settle_alone(const GoOn& go_on) {
   if (!is_held) {
     static_cast<void>(default_small_heap.compact(&go_on));
     page_heap.hints().set_held_in_spans(0);
-    heap_registry.settle(go_on);
+    heap_registry.give_back_held(go_on);
   }
   page_heap.give_back_beyond(is_held ? silence.held : Pages(0), go_on);
   if (is_held) return PurgePolicy::kHoldMs;

@@ -54,7 +54,7 @@ class HeapRegistry {
 
   /// Gives back what heaps keep free inside of spans, in steps of some milliseconds at most, while
   /// it may go on. pre: the calling thread does not hold the lock
-  void settle(const GoOn& go_on);
+  void give_back_held(const GoOn& go_on);
 
   /// Around fork(): the registry's lock, then every heap's.
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;

@@ -14,7 +14,7 @@ namespace loam {
 
 namespace {
 
-// The most pages of a step of settle(), which bounds the time under the lock.
+// The most pages of a step of give_back_held(), which bounds the time under the lock.
 constexpr Pages kMostPerStep{2048};
 
 bool may_have_free_pages(const HeapRun* run) {
@@ -104,7 +104,7 @@ void PrivateHeap::look_at_fall(HeapCache* cache) {
   static_cast<void>(purge_spans(&serial, charged));
 }
 
-bool PrivateHeap::settle(uint64_t* serial) {
+bool PrivateHeap::give_back_held(uint64_t* serial) {
   // The calling thread holds the lock only where a handler of a signal interrupted it. A program
   // that locked the heap walks through it.
   if (unsynchronized() || mutex_.is_locked()) return false;
@@ -125,7 +125,7 @@ bool PrivateHeap::settle(uint64_t* serial) {
   return false;
 }
 
-void HeapRegistry::settle(const GoOn& go_on) {
+void HeapRegistry::give_back_held(const GoOn& go_on) {
   uint64_t generation = 0, serial = 0;
   for (bool more = true; more && go_on();) {
     Lock lock(mutex_);
@@ -133,7 +133,7 @@ void HeapRegistry::settle(const GoOn& go_on) {
     for (PrivateHeap* heap : heaps_) {
       if (heap->generation() < generation || heap->held_pages() == Pages(0)) continue;
       if (heap->generation() != generation) serial = 0;
-      generation = heap->generation() + !heap->settle(&serial);
+      generation = heap->generation() + !heap->give_back_held(&serial);
       more = true;
       break;
     }

@@ -162,7 +162,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
     return Pages(held_pages_.load(std::memory_order_relaxed));
   }
   /// A step of giving these back, in the order of the runs' serial numbers. True if there are more.
-  [[nodiscard]] bool settle(uint64_t* serial);
+  [[nodiscard]] bool give_back_held(uint64_t* serial);
 
  private:
   template <bool kSpecial>

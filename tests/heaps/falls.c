@@ -3,8 +3,6 @@
 #include <loam/loam.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "../preload/check.h"
 
@@ -44,15 +42,9 @@ static loam_heap* make_heap(const Form* form) {
   return heap;
 }
 
-static long faults(void) {
-  struct rusage usage;
-  CHECK_EQUAL(getrusage(RUSAGE_SELF, &usage), 0);
-  return usage.ru_minflt;
-}
-
 // One peak. Returns the faults of its rise.
 static long peak(loam_heap* heap, const Form* form) {
-  const long before = faults();
+  const long before = minor_faults();
   size_t count = 0;
   for (size_t bytes = 0; bytes < kPeak; ++count) {
     CHECK(count < kMost);
@@ -62,7 +54,7 @@ static long peak(loam_heap* heap, const Form* form) {
     memset(blocks[count], 1, size);
     bytes += size;
   }
-  const long rise = faults() - before;
+  const long rise = minor_faults() - before;
   for (size_t i = count; i > 1 && form->at_random; --i) {
     const size_t other = next_random(&state) % i;
     void* const block = blocks[i - 1];
@@ -73,7 +65,8 @@ static long peak(loam_heap* heap, const Form* form) {
   return rise;
 }
 
-static void once(const Form* form) {
+static void once(const void* argument) {
+  const Form* const form = argument;
   loam_heap* const heap = make_heap(form);
   const long before = resident_kib();
   peak(heap, form);
@@ -83,7 +76,8 @@ static void once(const Form* form) {
   CHECK(loam_validate(heap, NULL) == LOAM_OK);
 }
 
-static void rounds(const Form* form) {
+static void rounds(const void* argument) {
+  const Form* const form = argument;
   loam_heap* const heap = make_heap(form);
   const long before = resident_kib();
   long rise[4];
@@ -108,20 +102,8 @@ static void rounds(const Form* form) {
   peak(heap, form);
 }
 
-static void in_child(void (*act)(const Form*), const Form* form) {
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    act(form);
-    _exit(0);
-  }
-  int status = 0;
-  CHECK_EQUAL(waitpid(child, &status, 0), child);
-  CHECK_EQUAL(status, 0);
-}
-
 int main(void) {
-  for (size_t i = 0; i < sizeof forms / sizeof *forms; ++i) in_child(once, &forms[i]);
-  in_child(rounds, &forms[1]);
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; ++i) check_in_child(once, &forms[i]);
+  check_in_child(rounds, &forms[1]);
   return 0;
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(condition)                                                                     \
@@ -90,6 +91,19 @@ static inline long minor_faults(void) {
   struct rusage usage;
   CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
   return usage.ru_minflt;
+}
+
+// Acts in a child, which is to end well.
+static inline void check_in_child(void (*act)(const void*), const void* argument) {
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    act(argument);
+    _exit(0);
+  }
+  int status = 0;
+  CHECK_EQUAL(waitpid(child, &status, 0), child);
+  CHECK_EQUAL(status, 0);
 }
 
 // A cheap generator with a state of its own per thread: xorshift64*.

@@ -3,7 +3,6 @@
 // in a child of its own, which reads its own resident memory.
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #include "check.h"
 
@@ -85,7 +84,8 @@ static void* work(void* argument) {
   return NULL;
 }
 
-static void run(const Form* form) {
+static void run(const void* argument) {
+  const Form* const form = argument;
   free(opaque(malloc(100)));
   make_table();
   CHECK(pipe(ready) == 0 && pipe(never) == 0);
@@ -112,7 +112,8 @@ static void run(const Form* form) {
 }
 
 // One block in twenty stays, so hardly a span is empty. What a trim would give back has gone.
-static void survivors(void) {
+static void survivors(const void* unused) {
+  (void)unused;
   enum { kSurvivors = 60000, kStays = 20 };
   make_table();
   free(opaque(malloc(100)));
@@ -132,17 +133,16 @@ static void survivors(void) {
 }
 
 // A peak that comes back costs one fault a page once, and nothing from then on.
-static void rounds(void) {
+static void rounds(const void* unused) {
+  (void)unused;
   static const Form form = {"rounds", 64 << 20, 16, 1515, kAtRandom, 0, false, 0};
   make_table();
   long faults[4];
   for (int i = 0; i < 4; ++i) {
-    struct rusage before, after;
     state = 1;
-    CHECK_EQUAL(getrusage(RUSAGE_SELF, &before), 0);
+    const long before = minor_faults();
     blocks_made = fill(&form);
-    CHECK_EQUAL(getrusage(RUSAGE_SELF, &after), 0);
-    faults[i] = after.ru_minflt - before.ru_minflt;
+    faults[i] = minor_faults() - before;
     empty((void*)&form);
   }
   dprintf(2, "faults a round: %ld %ld %ld %ld\n", faults[0], faults[1], faults[2], faults[3]);
@@ -152,7 +152,8 @@ static void rounds(void) {
 
 // Each thread of a pool has its peak after the others' and waits. To the heap this is one peak that
 // comes back, and it keeps the pages, until a trim. What is then left is in the threads' caches.
-static void in_turn(void) {
+static void in_turn(const void* unused) {
+  (void)unused;
   enum { kThreads = 24, kThreadKib = 64, kOwnKib = 2048 };
   static const Form form = {"in turn", 24 << 20, 16, 1515, kInOrder, 0, false, 0};
   make_table();
@@ -173,36 +174,10 @@ static void in_turn(void) {
   CHECK(kept <= most);
 }
 
-static void in_child(void (*act)(const void*), const void* argument) {
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    act(argument);
-    _exit(0);
-  }
-  int status = 0;
-  CHECK_EQUAL(waitpid(child, &status, 0), child);
-  CHECK_EQUAL(status, 0);
-}
-
-static void run_form(const void* form) { run(form); }
-static void run_survivors(const void* unused) {
-  (void)unused;
-  survivors();
-}
-static void run_rounds(const void* unused) {
-  (void)unused;
-  rounds();
-}
-static void run_in_turn(const void* unused) {
-  (void)unused;
-  in_turn();
-}
-
 int main(void) {
-  for (size_t i = 0; i < sizeof forms / sizeof *forms; ++i) in_child(run_form, &forms[i]);
-  in_child(run_survivors, NULL);
-  in_child(run_rounds, NULL);
-  in_child(run_in_turn, NULL);
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; ++i) check_in_child(run, &forms[i]);
+  check_in_child(survivors, NULL);
+  check_in_child(rounds, NULL);
+  check_in_child(in_turn, NULL);
   return 0;
 }

@@ -354,7 +354,7 @@ static void comes_back_after_silences(const Form* form) {
     CHECK_EQUAL(poll(NULL, 0, 900), 0);
     if (now_ns(CLOCK_MONOTONIC) - began > most) return;
     if (i >= 1) returns += faults;
-    CHECK(returns < 2 * pages + pages / 2);  // of four
+    CHECK(returns < pages + pages / 2);
   }
 }
 

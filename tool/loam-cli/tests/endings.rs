@@ -72,8 +72,7 @@ impl Running {
     }
 
     fn state(&self) -> char {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+        common::state(self.0.id())
     }
 }
 

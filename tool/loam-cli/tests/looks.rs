@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{kill_process, Pid, Signal};
 
-use crate::common::{compile, library, loam, root, signal, skip, Limited, Ran, Talker};
+use crate::common::{compile, library, loam, root, signal, skip, state, Limited, Ran, Talker};
 
 /// The verbs that read memory.
 const VERBS: [&str; 5] = ["doctor", "pins", "map", "stats", "check"];
@@ -217,6 +217,10 @@ fn a_process_that_ends_within_a_look_has_no_verdict() {
                 // By a call, and not by a program that would first have to start.
                 let tool = Pid::from_child(&looking);
                 let _ = kill_process(tool, Signal::STOP);
+                // It goes on until the signal comes, and may look at all there is meanwhile.
+                while !matches!(state(reader), 'T' | 'Z') {
+                    std::hint::spin_loop();
+                }
                 was_within = reads(reader, &pid);
                 drop(target);
                 let _ = kill_process(tool, Signal::CONT);

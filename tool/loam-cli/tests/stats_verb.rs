@@ -224,10 +224,7 @@ fn a_process_that_has_ended_and_was_not_collected_has_no_memory() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id().to_string();
     let began = Instant::now();
-    while !std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .unwrap()
-        .contains(" Z ")
-    {
+    while common::state(&pid) != 'Z' {
         assert!(began.elapsed() < Duration::from_secs(300));
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -334,6 +334,12 @@ pub fn signal(name: &str, pid: impl Display) -> bool {
     status.unwrap().success()
 }
 
+/// The state of a process's first thread: `T` stopped, `Z` ended and not collected, ...
+pub fn state(pid: impl Display) -> char {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
 /// The outcome of a command, as text.
 #[derive(Debug)]
 pub struct Ran {
