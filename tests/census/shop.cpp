@@ -1,6 +1,7 @@
 // Knows its own objects and what it lost on purpose, for the census. With an argument it allocates
 // on for ever.
 #include <unistd.h>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <list>
@@ -37,6 +38,30 @@ struct Node {
   Node* next = nullptr;
   char text[56] = "a node of a lost list";
 };
+/// Two tags share each list of numbers.
+struct Tag {
+  virtual ~Tag() {}
+  long* shared = nullptr;
+};
+/// In a list's nodes, so that the table of virtual functions is not the first word of a block.
+struct Visit {
+  virtual ~Visit() {}
+  long when = 7;
+};
+/// A variable that is an object.
+struct Stock {
+  virtual ~Stock() {}
+  std::vector<long> items;
+};
+/// Its numbers begin with element 1, and it points to where element 0 would be.
+struct Grid {
+  virtual ~Grid() {}
+  double* numbers = new double[1000] - 1;
+};
+Grid* grid;
+Stock stock;
+std::vector<Tag*> tags;
+std::list<Visit> visits;
 std::unordered_map<long, std::unique_ptr<Session>> sessions;
 std::list<Poly*> polys;
 static std::vector<Shape*> shapes;
@@ -98,6 +123,17 @@ int main(int argc, char**) {
     files[i] = (File*)calloc(1, sizeof(File));
     files[i]->ops = &file_ops;
   }
+  for (int i = 0; i < 100; i++) {
+    auto* shared = new long[1000];
+    std::fill(shared, shared + 1000, 1L << 50);
+    for (int j = 0; j < 2; j++) {
+      tags.push_back(new Tag);
+      tags.back()->shared = shared;
+    }
+  }
+  for (int i = 0; i < 300; i++) visits.emplace_back();
+  stock.items.assign(10000, 3);
+  grid = new Grid;
   std::thread other([] {
     std::vector<Shape*> own;
     for (int i = 0; i < 500; i++) own.push_back(new Circle);

@@ -1,28 +1,31 @@
 //! A census: two looks at a target, and what they say.
 //!
 //! ```text
-//!  look 1   blocks, edges, roots -> walk -> blocks that nothing reaches
-//!  look 2   the same, with types -> walk -> holders -> rows; what nothing reached both times is lost
+//!  look 1   blocks, edges with types, roots -> walk -> blocks that nothing reaches
+//!  look 2   only if there are such blocks: pointers to them; what nothing reached both times is lost
+//!  then     of look 1: holders -> rows
 //! ```
 //!
 //! A process runs on meanwhile. A pointer that moves from a place that was not read yet to one that
 //! was already read is not seen, so one look alone may miss it. A core does not change, so one look
 //! is enough.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use loam_format::units::bytes as of_bytes;
 use loam_process::apart;
 use serde::{Deserialize, Serialize};
 
+use crate::again::{self, Verdict};
 use crate::content;
 use crate::graph::{self, Graph};
 use crate::heap::{self, Heap, HeapError};
 use crate::modules::Modules;
 use crate::owner::{self, Holders, Walk};
 use crate::python::{Pools, Python};
-use crate::roots::{self, Roots};
+use crate::roots::{self, Root, Roots};
+use crate::shared::{self, Labels};
 use crate::target::Target;
 use crate::tree::{self, Tree};
 use crate::types::{Kind, Type, Types};
@@ -110,9 +113,9 @@ pub struct Census {
     pub lost: Sum,
     /// Groups of them, by bytes held.
     pub groups: Vec<Group>,
-    /// Blocks that are reached only from dead parts of stacks.
+    /// Blocks that are reached only from dead parts of stacks, or to just before which a pointer leads.
     pub doubtful: Sum,
-    /// Blocks that only the last look did not reach.
+    /// Blocks that one look did not reach, and the other did.
     pub fleeting: Sum,
     /// Seconds between the looks; none if there was one.
     pub between: Option<f64>,
@@ -131,9 +134,9 @@ pub struct Census {
 }
 
 impl Census {
-    /// Bytes that have a type, or an owner with one.
+    /// Bytes that have a type, or owners with one.
     pub fn typed_bytes(&self) -> u64 {
-        let typed = self.rows.iter().filter(|row| row.kind.is_type());
+        let typed = self.rows.iter().filter(|row| row.kind.has_type());
         typed.map(|row| row.with_parts_bytes).sum()
     }
 }
@@ -173,29 +176,32 @@ pub struct Wanted {
 /// Takes a census.
 pub fn take(open: &Open, wanted: Wanted) -> Result<Census, CensusError> {
     let begun = Instant::now();
-    let mut first = None;
     let mut waited = Duration::ZERO;
-    let mut target = open().map_err(CensusError::Open)?;
-    if let Some(wait) = wanted.wait.filter(|_| !target.is_still()) {
-        let unreached = unreached(&*target)?;
-        if !unreached.is_empty() {
-            let since = Instant::now();
-            apart::compute(|| std::thread::sleep(wait));
-            waited = since.elapsed();
-            // Its mappings have changed, too.
-            target = open().map_err(CensusError::Open)?;
+    let target = open().map_err(CensusError::Open)?;
+    let wait = wanted.wait.filter(|_| !target.is_still());
+    let again = |unreached: &[(u64, u64)]| {
+        if unreached.is_empty() || wanted.wait.is_none() {
+            return Ok(None);
         }
-        first = Some(unreached);
-    }
-    let mut census = of(&*target, first.as_ref(), wanted.content)?;
+        let Some(wait) = wait else {
+            return Ok(Some(again::look(&*target, unreached)?));
+        };
+        let since = Instant::now();
+        apart::compute(|| std::thread::sleep(wait));
+        waited = since.elapsed();
+        // Its mappings have changed, too.
+        let target = open().map_err(CensusError::Open)?;
+        Ok(Some(again::look(&*target, unreached)?))
+    };
+    let mut census = of(&*target, again, wanted.content)?;
     census.between = (waited > Duration::ZERO).then_some(waited.as_secs_f64());
     census.seconds = (begun.elapsed() - waited).as_secs_f64();
     Ok(census)
 }
 
-fn look(target: &dyn Target, modules: &Modules, types: Option<&Types>, heap: Heap) -> Look {
+fn look(target: &dyn Target, modules: &Modules, types: &Types, heap: Heap) -> Look {
     let graph = graph::scan(target, &heap.blocks, types);
-    let roots = roots::find(target, modules, &heap.blocks, &heap.ranges);
+    let roots = roots::find(target, modules, Some(types), &heap.blocks, &heap.ranges);
     let walk = apart::compute(|| Walk::over(&graph, &roots, heap.blocks.count() as u32));
     Look {
         heap,
@@ -205,31 +211,31 @@ fn look(target: &dyn Target, modules: &Modules, types: Option<&Types>, heap: Hea
     }
 }
 
-/// Addresses and sizes of the blocks that a look did not reach.
-fn unreached(target: &dyn Target) -> Result<HashSet<(u64, u64)>, HeapError> {
-    let modules = Modules::of(target);
-    let heap = heap::read(target, &modules)?;
-    let look = look(target, &modules, None, heap);
+/// Addresses and sizes of the blocks that a look did not reach; sorted.
+fn unreached(look: &Look) -> Vec<(u64, u64)> {
     let blocks = &look.heap.blocks;
-    Ok((0..blocks.count() as u32)
+    (0..blocks.count() as u32)
         .filter(|block| look.walk.is_held(*block) == Some(false))
         .map(|block| (blocks.address(block), blocks.size(block)))
-        .collect())
+        .collect()
 }
 
+/// `again`: what a second look says of blocks that the first one did not reach; none if there is
+/// no second look.
 fn of(
     target: &dyn Target,
-    first: Option<&HashSet<(u64, u64)>>,
+    again: impl FnOnce(&[(u64, u64)]) -> Result<Option<Verdict>, CensusError>,
     content: bool,
-) -> Result<Census, HeapError> {
+) -> Result<Census, CensusError> {
     let modules = Modules::of(target);
     let heap = heap::read(target, &modules)?;
     let python = Python::is_in(&modules).then(|| Python::of(target, &modules));
     let types = Types::of(target, &modules, python);
-    let mut look = look(target, &modules, Some(&types), heap);
+    let mut look = look(target, &modules, &types, heap);
     let mut problems = std::mem::take(&mut look.heap.problems);
     problems.extend(target.problems());
     problems.extend(unseen(&look));
+    let lost = again(&apart::compute(|| unreached(&look)))?;
     let numbers = std::mem::take(&mut look.graph.types);
     let Look {
         heap,
@@ -247,7 +253,7 @@ fn of(
         numbers: &numbers,
         found: &found,
         ends,
-        first,
+        lost: lost.as_ref(),
         contents_of: content.then_some(target),
         owner: Vec::new(),
         retained: Vec::new(),
@@ -300,7 +306,8 @@ struct Sorter<'a> {
     found: &'a Holders,
     /// Numbers behind strong roots, and the lost blocks' root.
     ends: (u32, u32),
-    first: Option<&'a HashSet<(u64, u64)>>,
+    /// Blocks that are lost; none: all that nothing reaches.
+    lost: Option<&'a Verdict>,
     /// Whose bytes are shown; none: nobody's.
     contents_of: Option<&'a dyn Target>,
     /// For each number the nearest holder with a type, itself included; or a root.
@@ -325,6 +332,12 @@ impl Sorter<'_> {
     fn block(&self, number: u32) -> Option<u32> {
         let node = self.found.order[number as usize];
         ((node as usize) < self.heap.blocks.count()).then_some(node)
+    }
+
+    fn root(&self, number: u32) -> Option<&Root> {
+        let node = self.found.order[number as usize] as usize;
+        let place = node.checked_sub(self.heap.blocks.count())?;
+        self.roots.all.get(place)
     }
 
     fn kind(&self, block: u32) -> &Type {
@@ -353,13 +366,14 @@ impl Sorter<'_> {
                 },
             );
         }
-        let node = self.found.order[owner as usize] as usize;
-        match self
-            .roots
-            .all
-            .get(node.wrapping_sub(self.heap.blocks.count()))
-        {
-            Some(root) => (Kind::Root, root.name.clone()),
+        match self.root(owner) {
+            Some(root) => match root.class {
+                Some(class) => {
+                    let class = &self.types[class as usize].name;
+                    (Kind::Object, format!("{}, a {class}", root.name))
+                }
+                None => (Kind::Root, root.name.clone()),
+            },
             None if owner > 0 => (Kind::Root, "the end of the block before".to_owned()),
             None => (Kind::Shared, content(self.block(number))),
         }
@@ -382,6 +396,7 @@ impl Sorter<'_> {
             };
             self.owner.push(owner);
         }
+        let (labels, label) = self.labels();
         self.retained = vec![0; count];
         for number in (0..count as u32).rev() {
             if let Some(block) = self.block(number) {
@@ -397,10 +412,14 @@ impl Sorter<'_> {
         let mut by_owner: HashMap<u32, Tally> = HashMap::new();
         let mut lost: HashMap<(u32, u64), Group> = HashMap::new();
         let mut holders: HashMap<(u32, u64), HashMap<u32, u64>> = HashMap::new();
-        let mut reachable: HashMap<(u32, u64), u64> = HashMap::new();
-        let mut contents: BTreeMap<String, Sum> = BTreeMap::new();
+        let mut contents = vec![Sum::default(); self.types.len()];
         let (mut live, mut all_lost) = (Sum::default(), Sum::default());
         let (mut doubtful, mut fleeting) = (Sum::default(), Sum::default());
+        // What one variable that is an object holds has its row.
+        let of_label = |label: u32, owner: u32| {
+            let is_object = self.root(owner).is_some_and(|root| root.class.is_some());
+            labels.types(label).filter(|_| !is_object)
+        };
         for number in 0..count as u32 {
             let Some(block) = self.block(number) else {
                 continue;
@@ -408,13 +427,12 @@ impl Sorter<'_> {
             let size = self.heap.blocks.size(block);
             live.add(size);
             let is_unreached = number >= self.ends.1;
-            let is_lost = is_unreached
-                && self
-                    .first
-                    .is_none_or(|first| first.contains(&(self.heap.blocks.address(block), size)));
+            let place = (self.heap.blocks.address(block), size);
+            let is_lost = is_unreached && self.lost.is_none_or(|told| told.lost.contains(&place));
+            let is_in_doubt = self.lost.is_some_and(|told| told.doubtful.contains(&place));
             if is_lost {
                 all_lost.add(size);
-            } else if is_unreached {
+            } else if is_unreached && !is_in_doubt {
                 fleeting.add(size);
             } else if number >= self.ends.0 {
                 doubtful.add(size);
@@ -424,8 +442,7 @@ impl Sorter<'_> {
             let kind_number = self.numbers[block as usize];
             let is_typed = owner == number;
             if !is_typed {
-                let sum = contents.entry(self.kind(block).name.clone()).or_default();
-                sum.add(size);
+                contents[kind_number as usize].add(size);
             }
             let tally = if is_typed {
                 let tally = by_type.entry(kind_number).or_default();
@@ -442,6 +459,18 @@ impl Sorter<'_> {
                     .block(owner)
                     .map_or(0, |block| self.numbers[block as usize]);
                 by_type.entry(owner).or_default()
+            } else if let Some(kinds) = of_label(label[number as usize], owner) {
+                match kinds {
+                    [one] => by_type.entry(*one).or_default(),
+                    kinds => {
+                        let key = (Kind::Owners, self.together(kinds));
+                        let tally = rows.entry(key).or_default();
+                        tally.blocks += 1;
+                        tally.held += size;
+                        tally.largest = tally.largest.max((retained, number));
+                        tally
+                    }
+                }
             } else if owner == 0 || owner == self.ends.1 {
                 let tally = rows.entry(self.key(number, owner)).or_default();
                 tally.blocks += 1;
@@ -484,10 +513,28 @@ impl Sorter<'_> {
                     let kinds = holders.entry(key).or_default();
                     *kinds.entry(self.numbers[above as usize]).or_default() += 1;
                 }
-            } else {
-                *reachable.entry(key).or_default() += 1;
             }
         }
+        for block in 0..if lost.is_empty() {
+            0
+        } else {
+            self.heap.blocks.count()
+        } as u32
+        {
+            let key = (self.numbers[block as usize], self.heap.blocks.size(block));
+            if let Some(group) = lost.get_mut(&key) {
+                group.reachable += 1;
+            }
+        }
+        lost.values_mut()
+            .for_each(|group| group.reachable -= group.blocks);
+        let contents = contents
+            .into_iter()
+            .zip(self.types)
+            .filter(|one| one.0.blocks > 0);
+        let contents = contents
+            .map(|(sum, kind)| (kind.name.clone(), sum))
+            .collect();
         for (number, tally) in by_type {
             let kind = &self.types[number as usize];
             rows.insert((kind.kind, kind.name.clone()), tally);
@@ -526,7 +573,6 @@ impl Sorter<'_> {
         let mut groups: Vec<Group> = lost
             .into_iter()
             .map(|(key, mut group)| {
-                group.reachable = reachable.get(&key).copied().unwrap_or(0);
                 let most = holders
                     .get(&key)
                     .and_then(|kinds| kinds.iter().max_by_key(|one| one.1));
@@ -554,6 +600,47 @@ impl Sorter<'_> {
             when: now.map_or(0.0, |now| now.as_secs_f64()),
             problems: Vec::new(),
             tree: None,
+        }
+    }
+
+    /// The types whose objects share the blocks that no one object holds.
+    fn labels(&self) -> (Labels, Vec<u32>) {
+        let mut labels = Labels::of(self.types.len());
+        let mut all = Vec::with_capacity(self.owner.len());
+        for (number, owner) in self.owner.iter().enumerate() {
+            let kind = match self.block(*owner) {
+                Some(block) => Some(self.numbers[block as usize]),
+                None => self.root(*owner).and_then(|root| root.class),
+            };
+            let is_root = self.block(number as u32).is_none();
+            all.push(match kind {
+                _ if number as u32 >= self.ends.1 => shared::ROOT,
+                Some(kind) => labels.one(kind),
+                None if is_root => shared::ROOT,
+                None => shared::OPEN,
+            });
+        }
+        labels.spread(&self.found.before, &mut all);
+        (labels, all)
+    }
+
+    /// Names of types, for people.
+    fn together(&self, kinds: &[u32]) -> String {
+        let names: Vec<&str> = kinds
+            .iter()
+            .map(|kind| self.types[*kind as usize].name.as_str())
+            .collect();
+        match &names[..] {
+            [] => "objects of many types".to_owned(),
+            [one] => (*one).to_owned(),
+            [some @ .., _, _] if some.len() > 1 => {
+                format!(
+                    "{} and {} other types",
+                    some[..2].join(", "),
+                    names.len() - 2
+                )
+            }
+            [some @ .., last] => format!("{} and {last}", some.join(", ")),
         }
     }
 

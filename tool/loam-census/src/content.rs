@@ -102,7 +102,8 @@ impl Content {
         if bytes.iter().all(|byte| *byte == 0) {
             return Content::Zeros;
         }
-        let known = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic));
+        let begins = |magic: &[u8]| magic.first() == bytes.first() && bytes.starts_with(magic);
+        let known = MAGIC.iter().find(|(magic, _)| begins(magic));
         if let Some((_, content)) = known {
             return *content;
         }

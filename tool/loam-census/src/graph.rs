@@ -30,7 +30,7 @@ pub struct Graph {
     units: Vec<Vec<u32>>,
     /// For each block, where its edges begin within its unit.
     offsets: Vec<u32>,
-    /// The type of each block, if types were looked for.
+    /// The type of each block.
     pub types: Vec<u32>,
     /// A block and the one that begins where a buffer of it ends; sorted.
     pub ends: Vec<(u32, u32)>,
@@ -141,7 +141,7 @@ struct Unit {
 }
 
 /// Looks at all blocks.
-pub fn scan(target: &dyn Target, blocks: &Table, types: Option<&Types>) -> Graph {
+pub fn scan(target: &dyn Target, blocks: &Table, types: &Types) -> Graph {
     let count = blocks.count();
     let units = count.div_ceil(UNIT);
     let next = AtomicUsize::new(0);
@@ -149,7 +149,7 @@ pub fn scan(target: &dyn Target, blocks: &Table, types: Option<&Types>) -> Graph
     let mut graph = Graph {
         units: vec![Vec::new(); units],
         offsets: vec![0; count],
-        types: vec![NO_TYPE; if types.is_some() { count } else { 0 }],
+        types: vec![NO_TYPE; count],
         ends: Vec::new(),
         unread: 0,
     };
@@ -169,9 +169,7 @@ pub fn scan(target: &dyn Target, blocks: &Table, types: Option<&Types>) -> Graph
                     let mut graph = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     let first = unit.number * UNIT;
                     graph.offsets[first..first + unit.offsets.len()].copy_from_slice(&unit.offsets);
-                    if types.is_some() {
-                        graph.types[first..first + unit.types.len()].copy_from_slice(&unit.types);
-                    }
+                    graph.types[first..first + unit.types.len()].copy_from_slice(&unit.types);
                     graph.units[unit.number] = unit.edges;
                     graph.ends.extend(unit.ends);
                 }
@@ -188,7 +186,7 @@ pub fn scan(target: &dyn Target, blocks: &Table, types: Option<&Types>) -> Graph
 struct Scanner<'a> {
     target: &'a dyn Target,
     blocks: &'a Table,
-    types: Option<&'a Types<'a>>,
+    types: &'a Types<'a>,
     span: (u64, u64),
     window: Vec<u8>,
     at: u64,
@@ -201,7 +199,7 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    fn new(target: &'a dyn Target, blocks: &'a Table, types: Option<&'a Types<'a>>) -> Self {
+    fn new(target: &'a dyn Target, blocks: &'a Table, types: &'a Types<'a>) -> Self {
         Scanner {
             target,
             blocks,
@@ -239,9 +237,7 @@ impl<'a> Scanner<'a> {
                 let address = self.blocks.address_in(region, block);
                 unit.offsets.push(unit.edges.len() as u32);
                 let kind = self.block(block, address, limit, &mut unit.edges);
-                if self.types.is_some() {
-                    unit.types.push(kind);
-                }
+                unit.types.push(kind);
                 block += 1;
             }
         }
@@ -273,11 +269,9 @@ impl<'a> Scanner<'a> {
                 break;
             }
             if at == address {
-                if let Some(types) = self.types {
-                    let bytes = &self.window[from..to];
-                    kind =
-                        types.of_block(bytes, size, self.blocks, &mut self.hint, &mut self.lately);
-                }
+                let bytes = &self.window[from..to];
+                let (types, lately) = (self.types, &mut self.lately);
+                kind = types.of_block(bytes, size, self.blocks, &mut self.hint, lately);
             }
             let words = &self.window[from..to];
             for (place, word) in words.chunks_exact(8).enumerate() {

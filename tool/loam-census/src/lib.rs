@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod again;
 pub mod census;
 pub mod content;
 pub mod core;
@@ -22,6 +23,7 @@ pub mod names;
 pub mod owner;
 pub mod python;
 pub mod roots;
+mod shared;
 pub mod table;
 pub mod target;
 pub mod tree;

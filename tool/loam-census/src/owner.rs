@@ -210,6 +210,18 @@ pub struct Before {
 }
 
 impl Before {
+    /// A graph of known edges.
+    #[cfg(test)]
+    pub fn of_edges(edges: &[(u32, u32)], count: u32) -> Before {
+        let mut turned: Vec<(u32, u32)> = edges.iter().map(|(from, to)| (*to, *from)).collect();
+        turned.sort_unstable();
+        let first = |number: u32| turned.partition_point(|(to, _)| *to < number) as u32;
+        Before {
+            offsets: (0..=count).map(first).collect(),
+            all: turned.iter().map(|(_, from)| *from).collect(),
+        }
+    }
+
     /// Those that point to a number.
     pub fn of(&self, number: u32) -> &[u32] {
         let start = self.offsets[number as usize] as usize;
@@ -367,6 +379,7 @@ mod tests {
         let root = |rank| Root {
             name: format!("{rank:?}"),
             rank,
+            class: None,
         };
         let roots = Roots {
             all: vec![root(Rank::Passing), root(Rank::Lasting)],
@@ -424,6 +437,7 @@ mod tests {
             all: vec![Root {
                 name: "root".into(),
                 rank: Rank::Lasting,
+                class: None,
             }],
             edges,
             ..Roots::default()

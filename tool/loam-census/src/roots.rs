@@ -14,7 +14,8 @@ use crate::graph::{workers, Ends, WINDOW};
 use crate::modules::Modules;
 use crate::names;
 use crate::table::Table;
-use crate::target::{Target, Thread};
+use crate::target::{Target, Thread, PAGE};
+use crate::types::Types;
 
 /// A root: a variable, a stack, a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Root {
     pub name: String,
     /// How much its pointers say.
     pub rank: Rank,
+    /// The class of a variable that is an object with virtual functions.
+    pub class: Option<u32>,
 }
 
 /// How much a root's pointers say of who holds a block.
@@ -71,6 +74,7 @@ enum Whose {
     Variables,
     Stack(u64),
     DeadStack(u64),
+    Unfollowed,
     Mapping(usize),
 }
 
@@ -81,23 +85,29 @@ struct Named {
 }
 
 impl Named {
-    fn number(&mut self, name: String, rank: Rank) -> u32 {
+    fn number(&mut self, name: String, rank: Rank, class: Option<u32>) -> u32 {
         let name = match self.all.len() >= MOST {
             true => "many other roots".to_owned(),
             false => name,
         };
         let all = &mut self.all;
         *self.numbers.entry(name.clone()).or_insert_with(|| {
-            all.push(Root { name, rank });
+            all.push(Root { name, rank, class });
             all.len() as u32 - 1
         })
     }
 }
 
-/// Finds the roots. `heap`: ranges, sorted, that are no roots.
-pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64, u64)]) -> Roots {
+/// Finds the roots. `heap`: ranges, sorted, that are no roots. Without `types` variables have none.
+pub fn find(
+    target: &dyn Target,
+    modules: &Modules,
+    types: Option<&Types>,
+    blocks: &Table,
+    heap: &[(u64, u64)],
+) -> Roots {
     let threads = target.threads();
-    let pieces = pieces(target.mappings(), modules, &threads, heap);
+    let pieces = pieces(target, modules, &threads, heap);
     let named = Mutex::new(Named::default());
     let edges = Mutex::new((Vec::new(), Vec::new()));
     let next = AtomicUsize::new(0);
@@ -110,6 +120,7 @@ pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64
                 let mut look = Look {
                     target,
                     modules,
+                    types,
                     blocks,
                     named: &named,
                     window: vec![0; WINDOW],
@@ -144,7 +155,7 @@ pub fn find(target: &dyn Target, modules: &Modules, blocks: &Table, heap: &[(u64
         for register in &thread.registers {
             if let Some(block) = blocks.find(*register, &mut hint) {
                 let name = format!("registers of thread {}", thread.id);
-                edges.push((named.number(name, Rank::Passing), block));
+                edges.push((named.number(name, Rank::Passing, None), block));
             }
         }
     }
@@ -177,7 +188,7 @@ fn may_have(mapping: &Mapping) -> bool {
 }
 
 fn pieces(
-    mappings: &[Mapping],
+    target: &dyn Target,
     modules: &Modules,
     threads: &[Thread],
     heap: &[(u64, u64)],
@@ -191,7 +202,7 @@ fn pieces(
             at = next;
         }
     };
-    for (number, mapping) in mappings.iter().enumerate() {
+    for (number, mapping) in target.mappings().iter().enumerate() {
         if !may_have(mapping) {
             continue;
         }
@@ -207,12 +218,53 @@ fn pieces(
                     add(start, live, Whose::DeadStack(id));
                     add(live, end, Whose::Stack(id));
                 }
+                // A running thread does not say how much of its stack is in use.
+                None if mapping.name == "[stack]" => {
+                    let first = threads.iter().map(|one| one.id).min();
+                    add(start, end, Whose::Stack(first.unwrap_or(0)));
+                }
+                // What leads to the blocks of a heap is mostly in its blocks, so it says nothing of
+                // who holds them.
+                None if mapping.name == "[heap]" => add(start, end, Whose::Unfollowed),
                 None if modules.at(start).is_some() => add(start, end, Whose::Variables),
-                None => add(start, end, Whose::Mapping(number)),
+                None => match thread_of(target, number) {
+                    Some(id) if threads.iter().any(|one| one.id == id) => {
+                        add(start, end, Whose::Stack(id));
+                    }
+                    // The C library keeps stacks of threads that have ended.
+                    Some(id) => add(start, end, Whose::DeadStack(id)),
+                    None => add(start, end, Whose::Mapping(number)),
+                },
             }
         }
     }
     found
+}
+
+/// The thread of glibc's whose stack a mapping is, which ends with the thread's record.
+fn thread_of(target: &dyn Target, number: usize) -> Option<u64> {
+    /// Where a record has the thread's number, on x86-64. Its first and third words are its own
+    /// address.
+    const ID: usize = 0x2d0;
+    const STEP: usize = 64;
+    let mapping = &target.mappings()[number];
+    let guard = &target.mappings()[number.checked_sub(1)?];
+    let is_stack = mapping.name.is_empty()
+        && mapping.writable
+        && guard.end == mapping.start
+        && !guard.readable
+        && !guard.executable;
+    if !is_stack || !cfg!(target_arch = "x86_64") {
+        return None;
+    }
+    let start = mapping.end.checked_sub(PAGE)?.max(mapping.start);
+    let mut bytes = vec![0; (mapping.end - start) as usize];
+    target.fill(start, &mut bytes);
+    let record = (0..bytes.len()).step_by(STEP).find(|place| {
+        let own = Some(start + *place as u64);
+        u64_at(&bytes, *place) == own && u64_at(&bytes, *place + 16) == own
+    })?;
+    u64_at(&bytes, record + ID).map(|word| word & 0xffff_ffff)
 }
 
 /// The parts of a range that are in none of the others, which are sorted.
@@ -238,6 +290,7 @@ fn without(start: u64, end: u64, others: &[(u64, u64)]) -> Vec<(u64, u64)> {
 struct Look<'a> {
     target: &'a dyn Target,
     modules: &'a Modules<'a>,
+    types: Option<&'a Types<'a>>,
     blocks: &'a Table,
     named: &'a Mutex<Named>,
     window: Vec<u8>,
@@ -289,9 +342,11 @@ impl Look<'_> {
     /// The root at an address, and the range for which that is so.
     fn root(&mut self, address: u64, whose: Whose) -> (u64, u64, u32) {
         let (mut start, mut end) = (address, address + 1);
+        let mut class = None;
         let name = match whose {
             Whose::Stack(id) => format!("stack of thread {id}"),
             Whose::DeadStack(id) => format!("dead part of the stack of thread {id}"),
+            Whose::Unfollowed => "part of the heap that was not followed".to_owned(),
             Whose::Mapping(number) => {
                 let mapping = &self.target.mappings()[number];
                 let what = match mapping.name.as_str() {
@@ -310,6 +365,8 @@ impl Look<'_> {
                 match self.modules.symbol(address) {
                     Some((from, to, name)) => {
                         (start, end) = (from, to);
+                        let table = self.target.word(from).unwrap_or(0);
+                        class = self.types.and_then(|types| types.class(table));
                         format!("`{}` (variable of {module})", names::of_variable(&name))
                     }
                     None => format!("variables of {module}"),
@@ -321,14 +378,14 @@ impl Look<'_> {
         }
         let rank = match whose {
             Whose::Variables | Whose::Mapping(_) => Rank::Lasting,
-            Whose::Stack(_) => Rank::Passing,
+            Whose::Stack(_) | Whose::Unfollowed => Rank::Passing,
             Whose::DeadStack(_) => Rank::Dead,
         };
         let mut named = self
             .named
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        (start, end, named.number(name, rank))
+        (start, end, named.number(name, rank, class))
     }
 }
 

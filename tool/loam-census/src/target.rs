@@ -70,15 +70,17 @@ impl dyn Target + '_ {
     /// Fills the buffer with what can be read; the rest is zero. The answer is how many bytes could
     /// not be read.
     pub fn fill(&self, address: u64, buffer: &mut [u8]) -> u64 {
-        buffer.fill(0);
         let end = address.saturating_add(buffer.len() as u64);
         let mut unread = 0;
+        let mut done = 0;
         for (start, behind) in self.present(address, end) {
             let (start, behind) = (start.max(address), behind.min(end));
             if start >= behind {
                 continue;
             }
             let place = (start - address) as usize..(behind - address) as usize;
+            buffer[done.min(place.start)..place.start].fill(0);
+            done = place.end;
             if self
                 .memory()
                 .read(start, &mut buffer[place.clone()])
@@ -91,12 +93,14 @@ impl dyn Target + '_ {
             while at < behind {
                 let next = ((at / PAGE + 1) * PAGE).min(behind);
                 let piece = (at - address) as usize..(next - address) as usize;
-                if self.memory().read(at, &mut buffer[piece]).is_err() {
+                if self.memory().read(at, &mut buffer[piece.clone()]).is_err() {
+                    buffer[piece].fill(0);
                     unread += next - at;
                 }
                 at = next;
             }
         }
+        buffer[done..].fill(0);
         unread
     }
 

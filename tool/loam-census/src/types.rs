@@ -5,6 +5,7 @@
 //!             -> no type information -> symbol of the table                                     (C++ without it)
 //!             -> table of functions in a module -> its symbol                                   (C)
 //!  a small word, then such a table       -> an array of such objects, with its count before them
+//!  such a table among the first words    -> a block with such an object in it: a node of a container
 //!  count of references, then a type      -> tp_name                                             (CPython)
 //!  otherwise                             -> what its bytes look like (content)
 //! ```
@@ -38,6 +39,10 @@ pub enum Kind {
     Content,
     /// No type: held by one variable, stack or mapping.
     Root,
+    /// No type: held by one variable that is a C++ object with virtual functions.
+    Object,
+    /// No type: objects of several types hold it.
+    Owners,
     /// No type: several hold it.
     Shared,
     /// No type: nothing holds it.
@@ -50,12 +55,18 @@ impl Kind {
         matches!(self, Kind::Class | Kind::Functions | Kind::Python)
     }
 
+    /// Whether blocks of such a row have a type, or owners with one.
+    pub fn has_type(self) -> bool {
+        self.is_type() || matches!(self, Kind::Object | Kind::Owners)
+    }
+
     /// The name of a row, with what kind of row it is.
     pub fn title(self, name: &str) -> String {
         match self {
             Kind::Class | Kind::Functions | Kind::Python => name.to_owned(),
             Kind::Content => format!("({name})"),
-            Kind::Root => format!("in {name}"),
+            Kind::Root | Kind::Object => format!("in {name}"),
+            Kind::Owners => format!("shared by {name}"),
             Kind::Shared => format!("held by several: {name}"),
             Kind::Unheld => format!("lost or unreached: {name}"),
         }
@@ -74,6 +85,10 @@ pub struct Type {
 /// No type.
 pub const NO_TYPE: u32 = u32::MAX;
 
+/// So many words of a block may be the beginning of an object in it: the longest head of a node is
+/// that of a map with a text as its key.
+const EMBEDDED: usize = 8;
+
 /// More tables than this are not looked up: a target's words may all look like tables.
 const MOST_TABLES: usize = 1 << 20;
 
@@ -91,6 +106,34 @@ pub struct Types<'a> {
     tables: RwLock<HashMap<u64, u32>>,
     python: Option<Python<'a>>,
     span: (u64, u64),
+}
+
+/// Where in a block a table's address is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    First,
+    /// Behind a count.
+    Array,
+    /// In the word of that number.
+    Within(u8),
+}
+
+impl Place {
+    fn code(self) -> u64 {
+        match self {
+            Place::First => 0,
+            Place::Array => 1,
+            Place::Within(place) => 1 + u64::from(place),
+        }
+    }
+
+    fn named(self, name: &str) -> String {
+        match self {
+            Place::First => name.to_owned(),
+            Place::Array => format!("{name}[]"),
+            Place::Within(place) => format!("block with {name} at +{}", 8 * u32::from(place)),
+        }
+    }
 }
 
 /// What one thread found lately.
@@ -166,12 +209,12 @@ impl<'a> Types<'a> {
             Some(u64::from_le_bytes(*bytes))
         };
         let first = word(0).unwrap_or(0);
-        if let Some(found) = self.table(first, "", lately) {
+        if let Some(found) = self.table(first, Place::First, lately) {
             return found;
         }
         let second = word(1).unwrap_or(0);
         if first > 0 && first <= size / 8 {
-            if let Some(found) = self.table(second, "[]", lately) {
+            if let Some(found) = self.table(second, Place::Array, lately) {
                 return found;
             }
         }
@@ -185,15 +228,36 @@ impl<'a> Types<'a> {
                 }
             }
         }
-        Content::of(bytes, size, |address| blocks.find(address, hint).is_some()) as u32
+        let content = Content::of(bytes, size, |address| blocks.find(address, hint).is_some());
+        if matches!(
+            content,
+            Content::Bytes | Content::Pointers | Content::Numbers
+        ) {
+            for place in 1..=EMBEDDED {
+                let Some(word) = word(place) else { break };
+                if let Some(found) = self.table(word, Place::Within(place as u8), lately) {
+                    return found;
+                }
+            }
+        }
+        content as u32
     }
 
-    /// The type of objects whose first word is this table's address.
-    fn table(&self, address: u64, suffix: &str, lately: &mut Lately) -> Option<u32> {
+    /// The class whose table of virtual functions this is.
+    pub fn class(&self, table: u64) -> Option<u32> {
+        self.modules.at(table)?;
+        let name = self.by_type_information(table)?;
+        Some(self.number(&name, Kind::Class))
+    }
+
+    /// The type of blocks in which a table's address is at this place.
+    fn table(&self, address: u64, at: Place, lately: &mut Lately) -> Option<u32> {
         if address < self.span.0 || address >= self.span.1 || address % 8 != 0 {
             return None;
         }
-        let key = address | u64::from(!suffix.is_empty());
+        // The heap lies between the modules, and has far more addresses than they have tables.
+        self.modules.at(address)?;
+        let key = address | at.code() << 56;
         let place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize;
         let (known, found) = lately.0[place];
         let number = if known == key {
@@ -202,7 +266,7 @@ impl<'a> Types<'a> {
             let read = |poisoned: std::sync::PoisonError<_>| poisoned.into_inner();
             let known = self.tables.read().unwrap_or_else(read).get(&key).copied();
             let found = known.unwrap_or_else(|| {
-                let found = self.look_up(address, suffix).unwrap_or(NO_TYPE);
+                let found = self.look_up(address, at).unwrap_or(NO_TYPE);
                 let mut tables = self
                     .tables
                     .write()
@@ -218,25 +282,28 @@ impl<'a> Types<'a> {
         (number != NO_TYPE).then_some(number)
     }
 
-    fn look_up(&self, address: u64, suffix: &str) -> Option<u32> {
+    fn look_up(&self, address: u64, at: Place) -> Option<u32> {
         self.modules.at(address)?;
         if self.modules.is_code(address) {
             return None;
         }
-        let named = |name: &str, kind| self.number(&format!("{name}{suffix}"), kind);
+        let named = |name: &str| self.number(&at.named(name), Kind::Class);
         if let Some(name) = self.by_type_information(address) {
-            return Some(named(&name, Kind::Class));
+            return Some(named(&name));
+        }
+        if matches!(at, Place::Within(_)) {
+            return None;
         }
         let (start, _, symbol) = self.modules.symbol(address)?;
         if let Some(name) = names::of_table(&symbol) {
-            return Some(named(&name, Kind::Class));
+            return Some(named(&name));
         }
         // Among the table's first entries is a function.
         let has_code = (0..4).any(|entry| {
             let entry = self.target.word(address + 8 * entry);
             entry.is_some_and(|entry| self.modules.is_code(entry))
         });
-        let is_table = start == address && has_code && suffix.is_empty();
+        let is_table = start == address && has_code && matches!(at, Place::First);
         is_table.then(|| {
             let name = names::of_variable(&symbol);
             self.number(&format!("object with {name}"), Kind::Functions)

@@ -104,6 +104,18 @@ fn assert_shop(census: &Value) {
         "{lost}: {:#}",
         census["groups"]
     );
+    // No one tag holds the numbers that two of them share.
+    let tags = row(census, "shop::Tag");
+    assert_eq!(number(tags, "blocks"), 200);
+    assert!(number(tags, "with_parts_bytes") >= 100 * 8_000, "{tags}");
+    let visits = row(census, "block with shop::Visit at +16");
+    assert_eq!(number(visits, "blocks"), 300);
+    // A pointer to just before an array keeps it from being called lost.
+    let doubtful = number(&census["doubtful"], "bytes");
+    assert!((8_000..20_000).contains(&doubtful), "{doubtful}");
+    let groups = census["groups"].as_array().unwrap();
+    let is_array = |group: &Value| (8_000..9_000).contains(&number(group, "size"));
+    assert!(!groups.iter().any(is_array), "{groups:#?}");
     let rows = census["rows"].as_array().unwrap();
     let sum: u64 = rows.iter().map(|row| number(row, "with_parts_bytes")).sum();
     assert_eq!(sum, number(&census["live"], "bytes"));
@@ -123,6 +135,9 @@ fn types_holders_and_lost_blocks_are_what_the_program_knows() {
                 path.contains("`shop::sessions` (variable of shop)"),
                 "{path}"
             );
+            let stock = row(&census, "`shop::stock` (variable of shop), a shop::Stock");
+            assert_eq!(stock["kind"], "object");
+            assert!(number(stock, "with_parts_bytes") >= 80_000, "{stock}");
             assert_eq!(
                 number(row(&census, "object with file_ops"), "blocks"),
                 1_000

@@ -41,8 +41,8 @@ fn sort(kind: Kind) -> u32 {
         Kind::Functions => 1,
         Kind::Python => 2,
         Kind::Content => 3,
-        Kind::Root => 4,
-        Kind::Shared => 5,
+        Kind::Root | Kind::Object => 4,
+        Kind::Shared | Kind::Owners => 5,
         Kind::Unheld => 6,
     }
 }
@@ -91,7 +91,7 @@ pub fn of_census(of: &str, census: &Census) -> Option<String> {
         p {
             (count(census.live.blocks)) " live blocks have " (bytes(census.live.bytes as f64)) ", on "
             (census.allocator) ". " (share(census.typed_bytes(), census.live.bytes))
-            " % of these bytes have a type, or belong to an object that has one. "
+            " % of these bytes have a type, or belong to objects that have one. "
             (count(census.lost.blocks)) " blocks of " (bytes(census.lost.bytes as f64)) " are lost."
         }
     };

@@ -81,7 +81,7 @@ pub fn census(of: &str, census: &Census, top: usize, leaks: bool) -> String {
         census.allocator
     );
     text += &paragraph(&format!(
-        "{} live blocks have {}. {} % of these bytes have a type, or belong to an object that has one.",
+        "{} live blocks have {}. {} % of these bytes have a type, or belong to objects that have one.",
         count(live.blocks),
         show(live.bytes),
         share(census.typed_bytes(), live.bytes),
@@ -260,7 +260,8 @@ fn lost(census: &Census, top: usize) -> String {
     let doubtful = census.doubtful;
     if doubtful.blocks > 0 {
         text += &paragraph(&format!(
-            "{} blocks of {} are in doubt: only dead parts of stacks lead to them.",
+            "{} blocks of {} are in doubt: only dead parts of stacks, or pointers to just before them, lead \
+             to them.",
             count(doubtful.blocks),
             show(doubtful.bytes)
         ));
