@@ -174,7 +174,7 @@ fn is_text(bytes: &[u8]) -> bool {
 fn is_number(word: u64) -> bool {
     let half = |word: u32| {
         let exponent = (word >> 23) & 0xff;
-        word < 1 << 20 || word > u32::MAX - (1 << 20) || (97..=157).contains(&exponent)
+        !(1 << 20..=u32::MAX - (1 << 20)).contains(&word) || (97..=157).contains(&exponent)
     };
     let exponent = (word >> 52) & 0x7ff;
     (993..=1063).contains(&exponent) || half(word as u32) && half((word >> 32) as u32)

@@ -486,7 +486,7 @@ fn files(note: &[u8], named: &mut Vec<Named>) {
             start,
             end,
             offset: offset.saturating_mul(page),
-            name: loam_format::plain::printable(&String::from_utf8_lossy(text)).into(),
+            name: loam_format::plain::printable(&String::from_utf8_lossy(text)),
         });
     }
 }

@@ -124,11 +124,8 @@ mod tests {
             of_type("St6vectorIiSaIiEE").as_deref(),
             Some("std::vector<int>")
         );
-        assert_eq!(
-            of_type("St23_Sp_counted_ptr_inplaceI4PolySaIvELN9__gnu_cxx12_Lock_policyE2EE")
-                .is_some(),
-            true
-        );
+        let shared = "St23_Sp_counted_ptr_inplaceI4PolySaIvELN9__gnu_cxx12_Lock_policyE2EE";
+        assert!(of_type(shared).is_some());
         assert_eq!(of_table("_ZTV7Session").as_deref(), Some("Session"));
         for wrong in ["", "x", "hello world", "\u{1b}[31m", "123"] {
             assert_eq!(of_type(wrong), None, "{wrong}");

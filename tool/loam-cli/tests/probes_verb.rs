@@ -166,6 +166,9 @@ impl Code {
     }
 }
 
+/// A state of a recording, the options that lead there, and how many probes it has.
+type State = (&'static str, &'static [&'static str], fn(usize) -> bool);
+
 #[test]
 fn a_tool_that_is_killed_in_any_state_leaves_the_code_as_it_was() {
     if !may_probe() {
@@ -178,7 +181,7 @@ fn a_tool_that_is_killed_in_any_state_leaves_the_code_as_it_was() {
     talker.ask("steadily");
     // A window has probes on all functions, a watch those of free() and realloc(), and then there
     // are none. A program that hardly gets a processor is never without, unless little is allowed.
-    let states: [(&str, &[&str], fn(usize) -> bool); 3] = [
+    let states: [State; 3] = [
         ("window", &[], |count| count > 2),
         ("watch", &[], |count| (1..=2).contains(&count)),
         ("off", &["--cost", "0.1%"], |count| count == 0),

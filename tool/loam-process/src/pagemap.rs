@@ -213,7 +213,8 @@ impl Pagemap {
             let may_be_common = run.pages & queries::PAGE_OF_FILE == 0;
             let is_read = may_be_common && self.flags(start, end - start, &mut flags).is_ok();
             for page in 0..(end - start) as usize {
-                tell(match is_read && is_common(flags[page]) {
+                let flags = flags.get(page).filter(|_| is_read);
+                tell(match flags.is_some_and(|flags| is_common(*flags)) {
                     true => Whereabouts::Common,
                     false => Whereabouts::Resident,
                 });

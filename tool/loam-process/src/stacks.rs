@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_pointer_makes_what_is_near_it_a_stack_and_not_the_whole_mapping() {
         let heap = mapping(0x1_0000_0000, 0x1_4000_0000, false);
-        let found = stacks(&[heap.clone()], 2, &[0x1_1000_0010]);
+        let found = stacks(std::slice::from_ref(&heap), 2, &[0x1_1000_0010]);
         let bytes: u64 = found.ranges.iter().map(|(start, end)| end - start).sum();
         assert_eq!((found.ranges.len(), found.without_thread), (1, 0));
         assert!(bytes <= ABOVE + BELOW + PAGE, "{bytes}");

@@ -11,6 +11,21 @@ use anyhow::Result;
 use crate::exit::Exit;
 use crate::output;
 
+/// The verb `trim` is for one kind of processor.
+const WITHOUT_A_RESTART: (&str, &str, &str) = (
+    "How much can I get back without a restart?",
+    if cfg!(target_arch = "x86_64") {
+        "loam trim PID --dry-run"
+    } else {
+        "loam doctor PID"
+    },
+    if cfg!(target_arch = "x86_64") {
+        "The bytes of free pages. Without --dry-run they go back to the system."
+    } else {
+        "Its last lines: the bytes that `malloc_trim(0)` would give back, called by the program."
+    },
+);
+
 /// Each question, its command, and what the answer is. A test runs the commands.
 pub const RECIPES: [(&str, &str, &str); 12] = [
     (
@@ -28,11 +43,7 @@ pub const RECIPES: [(&str, &str, &str); 12] = [
         "loam doctor PID --watch 60",
         "How near its control group is to the limit, and which sizes of blocks grow meanwhile.",
     ),
-    (
-        "How much can I get back without a restart?",
-        "loam trim PID --dry-run",
-        "The bytes of free pages. Without --dry-run they go back to the system.",
-    ),
+    WITHOUT_A_RESTART,
     (
         "Who leaks?",
         "loam census PID --leaks",

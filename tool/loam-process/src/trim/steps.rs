@@ -107,7 +107,7 @@ impl Stepper {
     fn step(&mut self) {
         match self.place {
             Place::Ended => {}
-            Place::Behind => self.to_next(),
+            Place::Behind => self.run_to_next(),
             Place::Before | Place::Inside => {
                 system::step(self.thread).unwrap();
                 self.place = match self.stop() {
@@ -156,7 +156,7 @@ impl Stepper {
     }
 
     /// Runs on to the program's next trap.
-    fn to_next(&mut self) {
+    fn run_to_next(&mut self) {
         system::go(self.thread, 0).unwrap();
         self.place = match self.stop() {
             Some(()) => Place::Before,
@@ -431,7 +431,6 @@ fn without_a_condition_a_trim_between_instructions_is_seen_to_be_wrong() {
         two: true,
         calls: 300,
         every: 13,
-        ..SAMPLE
     });
     assert!(!report.unwrap().is_whole(), "without the lock");
 }

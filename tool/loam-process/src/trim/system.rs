@@ -26,10 +26,17 @@ const MASK: usize = 8;
 /// More than any processor's XSAVE area has.
 const MOST_XSTATE: usize = 64 << 10;
 
-fn request(request: u32, thread: Pid, address: usize, data: *mut c_void) -> io::Result<i64> {
+/// `request` is signed in musl's headers, and unsigned in glibc's.
+fn request(
+    request: impl Into<i64>,
+    thread: Pid,
+    address: usize,
+    data: *mut c_void,
+) -> io::Result<i64> {
+    let request = request.into() as _;
     // SAFETY: every caller passes as `data` either a number or a pointer to a value that lives
     // until the call returns and that has as many bytes as the request writes.
-    let answer = unsafe { libc::ptrace(request as _, thread, address as *mut c_void, data) };
+    let answer = unsafe { libc::ptrace(request, thread, address as *mut c_void, data) };
     if answer == -1 {
         return Err(io::Error::last_os_error());
     }
@@ -44,37 +51,37 @@ fn number(value: usize) -> *mut c_void {
 /// (`TRACESYSGOOD`).
 pub fn seize(thread: Pid) -> io::Result<()> {
     let options = number(libc::PTRACE_O_TRACESYSGOOD as usize);
-    request(libc::PTRACE_SEIZE as u32, thread, 0, options).map(drop)
+    request(libc::PTRACE_SEIZE, thread, 0, options).map(drop)
 }
 
 /// Asks a thread to stop.
 pub fn interrupt(thread: Pid) -> io::Result<()> {
-    request(libc::PTRACE_INTERRUPT as u32, thread, 0, number(0)).map(drop)
+    request(libc::PTRACE_INTERRUPT, thread, 0, number(0)).map(drop)
 }
 
 /// Lets a thread go on, with a signal if it is not zero.
 #[cfg(test)]
 pub fn go(thread: Pid, signal: i32) -> io::Result<()> {
     let signal = number(signal as usize);
-    request(libc::PTRACE_CONT as u32, thread, 0, signal).map(drop)
+    request(libc::PTRACE_CONT, thread, 0, signal).map(drop)
 }
 
 /// The same up to the next begin or end of a system call.
 pub fn go_to_call(thread: Pid, signal: i32) -> io::Result<()> {
     let signal = number(signal as usize);
-    request(libc::PTRACE_SYSCALL as u32, thread, 0, signal).map(drop)
+    request(libc::PTRACE_SYSCALL, thread, 0, signal).map(drop)
 }
 
 /// Lets a stopped thread run one instruction.
 #[cfg(test)]
 pub fn step(thread: Pid) -> io::Result<()> {
-    request(libc::PTRACE_SINGLESTEP as u32, thread, 0, number(0)).map(drop)
+    request(libc::PTRACE_SINGLESTEP, thread, 0, number(0)).map(drop)
 }
 
 /// Ends the tracing of a stopped thread, which goes on, with a signal if it is not zero.
 pub fn let_go(thread: Pid, signal: i32) -> io::Result<()> {
     let signal = number(signal as usize);
-    request(libc::PTRACE_DETACH as u32, thread, 0, signal).map(drop)
+    request(libc::PTRACE_DETACH, thread, 0, signal).map(drop)
 }
 
 /// The registers of a stopped thread.
@@ -82,7 +89,7 @@ pub fn registers(thread: Pid) -> io::Result<Registers> {
     // SAFETY: the structure has only integers, for which zero is a value.
     let mut registers: Registers = unsafe { std::mem::zeroed() };
     let place = ptr::from_mut(&mut registers).cast();
-    request(libc::PTRACE_GETREGS as u32, thread, 0, place)?;
+    request(libc::PTRACE_GETREGS, thread, 0, place)?;
     Ok(registers)
 }
 
@@ -90,7 +97,7 @@ pub fn registers(thread: Pid) -> io::Result<Registers> {
 pub fn set_registers(thread: Pid, registers: &Registers) -> io::Result<()> {
     let mut registers = *registers;
     let place = ptr::from_mut(&mut registers).cast();
-    request(libc::PTRACE_SETREGS as u32, thread, 0, place).map(drop)
+    request(libc::PTRACE_SETREGS, thread, 0, place).map(drop)
 }
 
 /// The vector registers of a stopped thread, as XSAVE writes them.
@@ -101,7 +108,7 @@ pub fn vectors(thread: Pid) -> io::Result<Vec<u8>> {
         iov_len: bytes.len(),
     };
     let place = ptr::from_mut(&mut piece).cast();
-    request(libc::PTRACE_GETREGSET as u32, thread, XSTATE, place)?;
+    request(libc::PTRACE_GETREGSET, thread, XSTATE, place)?;
     bytes.truncate(piece.iov_len);
     Ok(bytes)
 }

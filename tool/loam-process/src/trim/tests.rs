@@ -195,7 +195,7 @@ fn dies() {
 fn a_tool_that_dies_at_any_step_leaves_the_program_whole() {
     let mut died = [0; STEPS.len()];
     for threads in [0, 2] {
-        for step in 0..STEPS.len() {
+        for (step, died) in died.iter_mut().enumerate() {
             let Some(program) = Program::start(threads) else {
                 return;
             };
@@ -207,7 +207,7 @@ fn a_tool_that_dies_at_any_step_leaves_the_program_whole() {
                     .stderr(Stdio::null())
                     .status()
                     .unwrap();
-                died[step] += u32::from(!status.success());
+                *died += u32::from(!status.success());
                 assert_eq!(tracer(program.pid()), None);
             }
             program.end();
