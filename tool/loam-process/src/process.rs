@@ -381,6 +381,14 @@ impl Stat {
         Stat::parse(&bytes).ok_or(ProcessError::Ended(pid))
     }
 
+    /// That of a thread. Unlike that of the process, its times are of one thread: the kernel needs
+    /// not sum up those of all threads.
+    pub fn read_thread(pid: Pid, thread: Pid) -> Result<Stat, ProcessError> {
+        let bytes = read_short(&format!("/proc/{pid}/task/{thread}/stat"))
+            .map_err(|error| ProcessError::of_io(thread, "the state", &error))?;
+        Stat::parse(&bytes).ok_or(ProcessError::Ended(thread))
+    }
+
     /// What distinguishes the process from all others.
     pub fn key(&self, pid: Pid) -> ProcessKey {
         ProcessKey {

@@ -98,12 +98,21 @@ pub struct Trim {
     /// The part of `bytes` that other processes have too: to give it back here frees nothing.
     #[serde(rename = "common_bytes")]
     pub common: u64,
+    /// The part of `bytes` that goes back only where the program itself joins small freed blocks
+    /// with what is free beside them, as `malloc_trim` does. The verb `trim` joins nothing.
+    #[serde(rename = "joined_bytes")]
+    pub joined: u64,
 }
 
 impl Trim {
     /// What the machine gains.
     pub fn own(&self) -> u64 {
         self.bytes.saturating_sub(self.common)
+    }
+
+    /// What the verb `trim` gives back.
+    pub fn from_outside(&self) -> u64 {
+        self.own().saturating_sub(self.joined)
     }
 }
 
@@ -366,6 +375,7 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
                 .max(share_of(kept, part.common, part.resident))
                 .min(kept)
                 .saturating_add(common_between),
+            joined: 0,
         },
         caches: process.whole(ids::THREADS),
         arenas: Vec::new(),
@@ -423,6 +433,7 @@ fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
             milliseconds: stall::milliseconds(retained, 0, retained / RUN + 1, 0, 0),
             between: 0,
             common: share_of(retained, part.common, part.resident),
+            joined: 0,
         },
         caches: 0,
         arenas: Vec::new(),
@@ -499,6 +510,9 @@ fn on_glibc(heap: &GlibcHeap, huge: u64) -> HeapEvidence {
             ),
             between: 0,
             common,
+            joined: trimmable
+                .saturating_sub(common)
+                .saturating_sub(heap.sum(|arena| arena.from_outside)),
         },
         caches: heap.caches,
         arenas: arenas.collect(),

@@ -133,11 +133,11 @@ fn is_glibc(evidence: &Evidence) -> bool {
 /// give back.
 fn trim_now(evidence: &Evidence, heap: &HeapEvidence) -> String {
     let is_known = is_glibc(evidence) || heap.purges && !heap.is_peer;
-    if cfg!(target_arch = "x86_64") && is_known && heap.trim.own() > 0 {
+    if cfg!(target_arch = "x86_64") && is_known && heap.trim.from_outside() > 0 {
         format!(
             "`loam trim {}` gives {} back now, from outside. In the program: ",
             evidence.pid,
-            show(heap.trim.own())
+            show(heap.trim.from_outside())
         )
     } else {
         String::new()

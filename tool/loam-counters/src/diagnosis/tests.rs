@@ -50,6 +50,7 @@ fn healthy() -> Evidence {
                 milliseconds: 0.0,
                 between: 0,
                 common: 0,
+                joined: 0,
             },
             caches: 1,
             arenas: vec![Arena {
@@ -359,6 +360,14 @@ fn the_command_that_trims_is_named_with_what_it_gives_back() {
         kept.unwrap().remedy.contains(&command)
     };
     assert!(told(&evidence));
+    // What only the program itself can join does not count.
+    let joined = |evidence: &mut Evidence, bytes, joined| {
+        let heap = evidence.heap.as_mut().unwrap();
+        (heap.trim.bytes, heap.trim.joined) = (bytes, joined);
+    };
+    joined(&mut evidence, 70 * MIB, 20 * MIB);
+    assert!(told(&evidence));
+    joined(&mut evidence, 50 * MIB, 0);
     evidence.heap.as_mut().unwrap().purges = true;
     assert!(told(&evidence), "on Loam");
     evidence.heap.as_mut().unwrap().is_peer = true;

@@ -101,6 +101,10 @@ pub struct ArenaFigures {
     pub trimmable: u64,
     /// Those of them that other processes have too: to give them back frees nothing.
     pub trimmable_common: u64,
+    /// Resident bytes that the verb `trim` gives back from outside: of each hole for itself, since
+    /// nothing joins them with the chunks of fast bins, and of the arena's end behind
+    /// [`RESERVE`]. Those that other processes have too are left out.
+    pub from_outside: u64,
     /// The number of holes with such pages: each costs a system call.
     pub trimmable_holes: u64,
     /// Holes as a trim joins them: neighbours, with the chunks of fast bins among them, are one
@@ -345,6 +349,10 @@ fn read_from<B: Blocks>(
     })
 }
 
+/// What a trim from outside leaves behind the last block of an arena. Chosen: what glibc itself
+/// leaves there (its `M_TOP_PAD`).
+pub const RESERVE: u64 = 128 << 10;
+
 /// From a chunk to its block. The first word of the next chunk belongs to the block, too.
 const HEADER: u64 = 16;
 
@@ -400,11 +408,13 @@ fn walk_arena(
                 }
                 State::Free => {
                     figures.holes.add(chunk.size);
+                    figures.from_outside += own_pages(&chunk, Trim::LINKS, residency);
                     blocks.hole(arena.address, chunk.address, chunk.size, false, residency);
                 }
                 State::Top => {
                     blocks.hole(arena.address, chunk.address, chunk.size, true, residency);
                     figures.top += chunk.size;
+                    figures.from_outside += own_pages(&chunk, RESERVE, residency);
                     let end = chunk.address + chunk.size;
                     figures.top_resident += residency.resident(chunk.address, end);
                     figures.top_common += residency.common(chunk.address, end);
@@ -465,6 +475,17 @@ impl Trim {
             figures.trimmable_holes += u64::from(resident > 0);
         }
     }
+}
+
+/// Resident bytes of the whole pages of a free chunk behind so many bytes of it, without those that
+/// other processes have too.
+fn own_pages(chunk: &Chunk, kept: u64, residency: &Residency) -> u64 {
+    let first = (chunk.address + kept).next_multiple_of(pages::PAGE);
+    let behind = (chunk.address + chunk.size) & !(pages::PAGE - 1);
+    if first >= behind {
+        return 0;
+    }
+    residency.resident(first, behind) - residency.common(first, behind)
 }
 
 /// Pages that lie whole within a long block and are not resident, in bytes.

@@ -204,7 +204,7 @@ pub fn in_stop(
     if conditions.lock && is_locked {
         return Ok(Err(Futile::Locked));
     }
-    let is_alone = is_alone(setting.pid);
+    let is_alone = is_alone(setting.pid, held.thread);
     let header = held.registers.fs_base;
     if !is_alone && conditions.lock && !setting.program.takes_locks(&bytes, header) {
         return Err(TrimError::Threads);
@@ -381,9 +381,9 @@ impl Batch {
     }
 }
 
-/// Whether the process has one thread.
-fn is_alone(pid: Pid) -> bool {
-    Stat::read(pid).is_ok_and(|stat| stat.threads == 1)
+/// Whether a thread is the only one of its process.
+fn is_alone(pid: Pid, thread: Pid) -> bool {
+    Stat::read_thread(pid, thread).is_ok_and(|stat| stat.threads == 1)
 }
 
 /// Whether the thread is in a sequence that the kernel begins again after an interruption. Where
