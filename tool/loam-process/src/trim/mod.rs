@@ -349,7 +349,6 @@ impl Patient {
         let mut pace = Pace::default();
         for _ in 0..ROUNDS {
             let pieces = self.look(&mut outcome)?;
-            let pieces = plan::in_order_of_lists(&pieces, &Bytes(&self.memory));
             outcome.changed = 0;
             self.drop_all(&setting, &mut frames, &pieces, &mut pace, &mut outcome)?;
             if outcome.changed * 20 < outcome.could {

@@ -1,14 +1,12 @@
 //! What could be dropped: the pages inside of free chunks that are in memory and belong to this
 //! process alone. Found without a stop.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::verify::{Hole, KEPT};
 use crate::glibc::{Blocks, Residency, RESERVE};
 use crate::process::{face, Pid};
-use loam_format::memory::Memory;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -147,96 +145,4 @@ impl Pages {
 pub fn sums(pieces: &[Piece], sums: &mut Sums) {
     sums.resident = pieces.iter().map(|piece| piece.resident).sum();
     sums.swapped = pieces.iter().map(|piece| piece.swapped).sum();
-}
-
-/// The same pieces, in the order in which their arenas' lists link their chunks. A check of a chunk
-/// reads its neighbours in the list: in this order these are the chunks before and behind it, and a
-/// stop reads each line of memory once.
-pub fn in_order_of_lists(pieces: &[Piece], memory: &impl Memory) -> Vec<Piece> {
-    /// Where a chunk names the next one of its list.
-    const FORWARD: u64 = 16;
-    let mut chunks: Vec<Option<&[Piece]>> =
-        pieces.chunk_by(|a, b| a.hole == b.hole).map(Some).collect();
-    let places: HashMap<(u64, u64), usize> = chunks
-        .iter()
-        .enumerate()
-        .filter_map(|(at, chunk)| {
-            let hole = chunk.as_ref()?.first()?.hole;
-            Some(((hole.arena, hole.address), at))
-        })
-        .collect();
-    let mut ordered = Vec::with_capacity(pieces.len());
-    for first in 0..chunks.len() {
-        let mut next = Some(first);
-        while let Some(chunk) = next.and_then(|at| chunks[at].take()) {
-            ordered.extend_from_slice(chunk);
-            let hole = chunk[0].hole;
-            // Links may be garbage: then the chain ends.
-            let link = memory.bytes(hole.address + FORWARD, 8).ok();
-            let link = link.and_then(|bytes| bytes.first_chunk().copied().map(u64::from_le_bytes));
-            next = link.and_then(|link| places.get(&(hole.arena, link)).copied());
-        }
-    }
-    ordered
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use loam_format::memory::ReadError;
-
-    /// Words at addresses.
-    struct Words(HashMap<u64, u64>);
-
-    impl Memory for Words {
-        fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
-            let length = buffer.len();
-            let word = self.0.get(&address);
-            let word = word.ok_or(ReadError::Unmapped { address, length })?;
-            buffer.copy_from_slice(&word.to_le_bytes()[..length]);
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn pieces_come_in_the_order_of_their_lists_and_none_is_lost() {
-        let piece = |arena, address, start| Piece {
-            hole: Hole {
-                arena,
-                is_main: false,
-                address,
-                size: 0x9000,
-                is_top: false,
-            },
-            start,
-            end: start + PAGE,
-            resident: PAGE,
-            swapped: 0,
-        };
-        // A list of an arena: 3, 1 (of two pieces), 5. A chunk that leads nowhere, one that leads to
-        // itself, and one of another arena to which a link of the first leads.
-        let pieces: Vec<Piece> = [
-            (7, 0x1_0000, 0x1_1000),
-            (7, 0x1_0000, 0x1_3000),
-            (7, 0x2_0000, 0x2_1000),
-            (7, 0x3_0000, 0x3_1000),
-            (7, 0x4_0000, 0x4_1000),
-            (7, 0x5_0000, 0x5_1000),
-            (9, 0x6_0000, 0x6_1000),
-        ]
-        .map(|(arena, address, start)| piece(arena, address, start))
-        .to_vec();
-        let links = [
-            (0x3_0010, 0x1_0000),
-            (0x1_0010, 0x5_0000),
-            (0x5_0010, 0x6_0000),
-            (0x4_0010, 0x4_0000),
-        ];
-        let ordered = in_order_of_lists(&pieces, &Words(links.into()));
-        let starts: Vec<u64> = ordered.iter().map(|piece| piece.start).collect();
-        let wanted = [
-            0x1_1000, 0x1_3000, 0x5_1000, 0x2_1000, 0x3_1000, 0x4_1000, 0x6_1000,
-        ];
-        assert_eq!(starts, wanted);
-    }
 }

@@ -138,8 +138,12 @@ fn a_stopped_program_is_trimmed_and_stays_stopped() {
     while state() != 'T' {
         std::thread::yield_now();
     }
+    // What the doctor tells of it.
+    let (heap, _) = Patient::open(program.pid(), false).unwrap().walk().unwrap();
+    let told = heap.sum(|arena| arena.from_outside);
     let done = run(program.pid(), &OPTIONS).unwrap();
     assert!(done.bytes > 20 << 20, "{done:?}");
+    assert_eq!(told, done.bytes);
     while state() != 'T' {
         std::thread::yield_now();
     }
