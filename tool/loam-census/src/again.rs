@@ -261,7 +261,7 @@ impl Look<'_> {
             return;
         };
         let start = self.lost.address(to);
-        let is_array = self.lost.size(to) >= ARRAY && start > word && (start - word) % 8 == 0;
+        let is_array = self.lost.size(to) >= ARRAY && start > word && (start - word) % 4 == 0;
         if !is_array || self.blocks.find(address, &mut self.hints.1).is_none() {
             return;
         }

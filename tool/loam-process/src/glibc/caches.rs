@@ -18,6 +18,10 @@ pub struct Kept {
     pub bytes: u64,
 }
 
+/// A list is no longer than this. It is 7 unless a setting says otherwise, and a pointer's four
+/// halves are mostly larger numbers.
+const MOST_COUNTED: u64 = 1 << 12;
+
 /// The blocks of a thread's cache record, if the bytes are such a record: it has a list for each
 /// size, and the head of a list is null exactly if its counter is zero. `is_chunk` says whether an
 /// address lies in an arena.
@@ -33,6 +37,7 @@ pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> O
     // Of a list that counts its room, an empty list tells how much there is in all.
     let room = (0..CACHE_LISTS).map(counter).max().flatten()?;
     let mut kept = Vec::new();
+    let mut torn = 0;
     for list in 0..layout.cache_lists {
         let count = match layout.counts_room {
             // A list of long blocks has room only if a setting says so, and then its lengths are
@@ -45,13 +50,15 @@ pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> O
         if count == 0 && (head == 0 || list >= CACHE_LISTS) {
             continue;
         }
-        // The process may be between the two stores, so one entry may be missing or too many.
+        // The process may be between the two stores, so one entry of one list may be missing or too
+        // many. An array of a program's pointers has as many heads, and words without counts.
+        torn += u32::from((count == 0) != (head == 0));
         let is_sound = if head == 0 {
             count <= 1
         } else {
             head % ALIGNMENT == 0 && is_chunk(head)
         };
-        if !is_sound {
+        if !is_sound || torn > 1 || count > MOST_COUNTED {
             return None;
         }
         let size = SHORTEST + ALIGNMENT * list as u64;
@@ -428,9 +435,16 @@ mod tests {
             [(7, 224), (2, 160)]
         );
         assert_eq!(read(&[]), Some(Vec::new()));
-        for wrong in [(0, 7, 0), (0, 1, 8), (5, 1, 1 << 30)] {
+        for wrong in [(0, 7, 0), (0, 1, 8), (5, 1, 1 << 30), (5, 57_315, 0x1000)] {
             assert_eq!(read(&[wrong]), None, "{wrong:?}");
         }
+        // One list may be torn, and not two: an array of pointers has heads without counts.
+        assert!(read(&[(0, 7, 0x1000), (1, 0, 0x2000)]).is_some());
+        assert_eq!(read(&[(0, 0, 0x1000), (1, 0, 0x2000)]), None);
+        let pointers: Vec<u8> = (0..80_u64)
+            .flat_map(|place| (0x5555_5000_0000 + 0x1940 * place / 16 * 16).to_le_bytes())
+            .collect();
+        assert_eq!(cache(&layout, &pointers, |address| address % 16 == 0), None);
         assert_eq!(cache(&layout, &[0; 100], |_| true), None);
     }
 
