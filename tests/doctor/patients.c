@@ -6,6 +6,7 @@
  * rule is tried on many programs and not on one.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -85,6 +86,45 @@ static void fragment(void) {
   for (size_t i = 0; i < count; i++) all[i] = block(100 + draw(300));
   for (size_t i = 0; i < count; i++) {
     if (i % 4) free(all[i]);
+  }
+  ready();
+  wait_for_ever();
+}
+
+/* The same where `brk` is refused: the main arena continues in mappings, among other ones. */
+static void fragment_in_mappings(void) {
+  size_t count = 100 * MIB / 250;
+  uintptr_t end = ((uintptr_t)sbrk(0) + 4095) & ~(uintptr_t)4095;
+  mmap((void*)end, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  void** all = malloc(count * sizeof *all);
+  for (size_t i = 0; i < count; i++) {
+    all[i] = block(100 + draw(300));
+    if (i % 6000 == 0) {
+      mmap(NULL, 4096, i % 12000 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (i % 4) free(all[i]);
+  }
+  ready();
+  wait_for_ever();
+}
+
+/* The same in a second C library, which plug-ins in a namespace of their own bring along. */
+static void fragment_in_second_library(void) {
+  size_t count = 100 * MIB / 250;
+  void* library = dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW);
+  if (!library) abort();
+  void* (*allocate)(size_t) = (void* (*)(size_t))dlsym(library, "malloc");
+  void (*release)(void*) = (void (*)(void*))dlsym(library, "free");
+  hold(MIB);
+  void** all = malloc(count * sizeof *all);
+  for (size_t i = 0; i < count; i++) {
+    size_t size = 100 + draw(300);
+    all[i] = memset(allocate(size), 1, size);
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (i % 4) release(all[i]);
   }
   ready();
   wait_for_ever();
@@ -461,6 +501,8 @@ static const struct {
     {"leak", leak_slowly},
     {"bursts", leak_in_bursts},
     {"fragment", fragment},
+    {"scattered", fragment_in_mappings},
+    {"second", fragment_in_second_library},
     {"keep", keep},
     {"pin", pin_the_top},
     {"arenas", strand_arenas},

@@ -437,11 +437,13 @@ fn a_heap_that_changes_while_it_is_read_is_told_within_five_percent() {
 
 /// A program's fault, whether it shows only over time, and the findings that must appear on glibc
 /// and on Loam. A finding is empty if that heap does not have the fault.
-const ILL: [(&str, bool, &str, &str); 16] = [
+const ILL: [(&str, bool, &str, &str); 18] = [
     ("leak", true, "leak", "leak"),
     ("bursts", true, "leak", "leak"),
     ("outside", true, "growth_outside", "growth_outside"),
     ("fragment", false, "fragmentation", "fragmentation"),
+    ("scattered", false, "fragmentation", "fragmentation"),
+    ("second", false, "fragmentation", ""),
     ("keep", false, "kept_for_reuse", ""),
     ("pin", false, "pinned_top", ""),
     ("arenas", false, "arenas", ""),
@@ -589,7 +591,7 @@ fn free_pages_that_another_process_has_too_are_no_gain() {
     assert!(own < 1 << 20, "{trim}");
 }
 
-/// With glibc.malloc.hugetlb=2 the main arena lies in mappings, and only its last one is known.
+/// With glibc.malloc.hugetlb=2 the main arena lies in mappings.
 #[test]
 fn beside_a_heap_that_was_not_seen_no_program_is_called_healthy() {
     if !can_read_glibc() {

@@ -37,6 +37,15 @@ impl Arena {
         (0..self.record.fast_bins as u64).map(move |bin| first + 8 * bin)
     }
 
+    /// Bytes in its stretches.
+    pub fn known(&self) -> u64 {
+        let mut bytes = 0;
+        for (start, end) in &self.stretches {
+            bytes += end - start;
+        }
+        bytes
+    }
+
     /// Whether an address lies in one of its stretches.
     pub fn holds(&self, address: u64) -> bool {
         let mut stretches = self.stretches.iter();
@@ -64,27 +73,39 @@ const MOST_ARENAS: usize = 1 << 16;
 /// The most heaps of an arena; so many hold a TiB.
 const MOST_HEAPS: usize = 1 << 14;
 
-/// Finds all arenas. None: no record of a main arena was found. The second part says in words what
-/// was left out.
+/// Finds all arenas, the main ones first. None: no record of a main arena was found. The second
+/// part says in words what was left out. The parts of a main arena that are mappings are not among
+/// its stretches yet.
 pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, Vec<String>)> {
-    let (main, record) = find_main(memory, mappings)?;
+    let mains = find_mains(memory, mappings);
     let mut problems = Vec::new();
-    let mut found = vec![main_arena(memory, mappings, main, record)?];
-    let mut seen = HashSet::from([main]);
+    let mut found: Vec<Arena> = mains
+        .iter()
+        .filter_map(|(main, record)| main_arena(memory, *main, *record))
+        .collect();
+    if found.is_empty() {
+        return None;
+    }
+    give_break(&mut found, mappings);
+    let mut seen: HashSet<u64> = found.iter().map(|arena| arena.address).collect();
     let mut broken = Vec::new();
-    let mut next = word(memory, main + record.next as u64)?;
-    while next != main {
-        if seen.len() >= MOST_ARENAS || !seen.insert(next) {
-            problems.push("the ring of arenas changed while it was followed".to_owned());
-            break;
-        }
-        match other_arena(memory, next, record) {
-            Some(arena) => found.push(arena),
-            None => broken.push(next),
-        }
-        match word(memory, next.wrapping_add(record.next as u64)) {
-            Some(after) => next = after,
-            None => break,
+    for (main, record) in mains {
+        let Some(mut next) = word(memory, main + record.next as u64) else {
+            continue;
+        };
+        while next != main {
+            if seen.len() >= MOST_ARENAS || !seen.insert(next) {
+                problems.push("the ring of arenas changed while it was followed".to_owned());
+                break;
+            }
+            match other_arena(memory, next, record) {
+                Some(arena) => found.push(arena),
+                None => broken.push(next),
+            }
+            match word(memory, next.wrapping_add(record.next as u64)) {
+                Some(after) => next = after,
+                None => break,
+            }
         }
     }
     match broken.as_slice() {
@@ -98,11 +119,30 @@ pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, V
     Some((found, problems))
 }
 
-/// The writable data of the C library, and of the program if it has no C library beside it, because
-/// then it may be linked statically.
-fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<(u64, Record)> {
+/// The break belongs to the arena whose end lies in it. If none does, it belongs to the first C
+/// library, which lies highest: a second one never moves the break.
+fn give_break(arenas: &mut [Arena], mappings: &[Mapping]) {
+    let of_break = joined(mappings.iter().filter(|mapping| mapping.name == "[heap]"));
+    let has_top = |arena: &Arena| {
+        let mut stretches = of_break.iter();
+        stretches.any(|(start, end)| (*start..*end).contains(&arena.top))
+    };
+    let owner = arenas.iter().position(has_top);
+    let owner = owner.or_else(|| arenas.len().checked_sub(1));
+    // The first main arena is the program's own.
+    let owner = owner.unwrap_or(0);
+    arenas.swap(0, owner);
+    if let Some(arena) = arenas.first_mut() {
+        arena.stretches = of_break;
+    }
+}
+
+/// Looks into the writable data of each C library, and of the program if it has no C library beside
+/// it, because then it may be linked statically.
+fn find_mains(memory: &impl Memory, mappings: &[Mapping]) -> Vec<(u64, Record)> {
     let has_libc = mappings.iter().any(is_libc);
     let mut previous_is_ours = false;
+    let mut found = Vec::new();
     for mapping in mappings {
         // Variables without a value lie after those of the file, in a mapping without a name.
         let is_ours = if mapping.name.is_empty() {
@@ -121,12 +161,19 @@ fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<(u64, Record)
         };
         for record in RECORDS {
             if let Some(offset) = find_in_data(memory, mapping.start, &bytes, record) {
-                return Some((mapping.start + offset as u64, record));
+                found.push((mapping.start + offset as u64, record));
+                break;
             }
         }
+        if found.len() >= MOST_MAINS || !has_libc && !found.is_empty() {
+            break;
+        }
     }
-    None
+    found
 }
+
+/// Nobody loads more C libraries than this into one process.
+const MOST_MAINS: usize = 16;
 
 /// The data of a static program may be large; that of the library is 24 KiB.
 const MOST_DATA: u64 = 64 << 20;
@@ -196,31 +243,15 @@ fn read(bytes: &[u8], offset: usize) -> u64 {
         .map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-fn main_arena(
-    memory: &impl Memory,
-    mappings: &[Mapping],
-    address: u64,
-    record: Record,
-) -> Option<Arena> {
+fn main_arena(memory: &impl Memory, address: u64, record: Record) -> Option<Arena> {
     let bytes = memory.bytes(address, record.length).ok()?;
-    let top = read(&bytes, record.top);
-    let mut stretches = joined(mappings.iter().filter(|mapping| mapping.name == "[heap]"));
-    // If `brk` failed, glibc continues in mappings. Only the last mapping is known, by the top
-    // chunk in it.
-    let has_top = |(start, end): &(u64, u64)| (*start..*end).contains(&top);
-    if !stretches.iter().any(has_top) {
-        let holder = mappings
-            .iter()
-            .find(|mapping| mapping.contains(top) && !is_libc(mapping));
-        stretches.extend(holder.map(|mapping| (mapping.start, mapping.end)));
-    }
     Some(Arena {
         address,
         record,
         is_main: true,
-        top,
+        top: read(&bytes, record.top),
         system_bytes: read(&bytes, record.system_bytes),
-        stretches,
+        stretches: Vec::new(),
     })
 }
 

@@ -79,6 +79,11 @@ pub mod heap_info {
 
 /// Heaps of arenas but the main one lie at multiples of this (`HEAP_MAX_SIZE`).
 pub const HEAP_ALIGNMENT: u64 = 64 << 20;
+/// Whether an arena's record lies in the first of its own heaps, as that of every arena but a main
+/// one does.
+pub fn is_in_heap(arena: u64) -> bool {
+    heap_info::LENGTHS.contains(&(arena % HEAP_ALIGNMENT))
+}
 /// Addresses and lengths of chunks are multiples of this.
 pub const ALIGNMENT: u64 = 16;
 /// The least length of a chunk.

@@ -49,36 +49,31 @@ pub(super) fn read(
     residency: &mut Residency,
 ) -> Mapped {
     let mut found = Mapped::default();
-    // A block may lie below an arena's heap, in one mapping with it. The start of the heap is not
-    // the start of a block.
-    let is_candidate = |mapping: &&Mapping| {
-        mapping.name.is_empty()
-            && mapping.writable
-            && !mapping.shared
-            && arenas.arena(mapping.start).is_none()
-    };
-    let stretches = joined(mappings.iter().filter(is_candidate));
+    let stretches = joined(mappings.iter().filter(|one| is_candidate(one)));
     let mut behind_last = 0;
-    for mapping in mappings.iter().filter(is_candidate) {
-        // If advice divided a block, it continues in the next mappings.
-        let stretch = stretches.get(stretches.partition_point(|(_, end)| *end <= mapping.start));
-        let (Some((_, end)), true) = (stretch, mapping.start >= behind_last) else {
-            continue;
-        };
-        behind_last = chain(memory, mapping.start, *end, residency, &mut found);
-        if behind_last < mapping.end {
-            behind_last = within(
-                memory,
-                mapping,
-                behind_last,
-                *end,
-                arenas,
-                residency,
-                &mut found,
-            );
+    for mapping in mappings.iter().filter(|one| is_candidate(one)) {
+        // The kernel may have joined a block with an arena's heap as well.
+        for (start, stop) in arenas.gaps(mapping.start, mapping.end) {
+            let start = start.max(behind_last);
+            if start >= stop {
+                continue;
+            }
+            // If advice divided a block, it continues in the next mappings.
+            let stretch = stretches.get(stretches.partition_point(|(_, end)| *end <= start));
+            let end = stretch.map_or(stop, |(_, end)| *end);
+            let end = arenas.gaps(start, end).first().map_or(stop, |gap| gap.1);
+            behind_last = chain(memory, start, end, residency, &mut found);
+            if behind_last < stop {
+                behind_last = within(memory, (behind_last, stop, end), residency, &mut found);
+            }
         }
     }
     found
+}
+
+/// Whether malloc may have made the mapping, or a part of it.
+pub(super) fn is_candidate(mapping: &Mapping) -> bool {
+    mapping.name.is_empty() && mapping.writable && !mapping.shared
 }
 
 /// Adds the mapped blocks at the beginning of a mapping, and returns their end.
@@ -109,20 +104,16 @@ const SHORTEST_WITHIN: u64 = 128 << 10;
 /// each takes one.
 const MOST_PAGES: usize = 1 << 18;
 
-/// Adds the mapped blocks that begin at a page of a mapping from `start` on, and returns where the
-/// search ended.
+/// Adds the mapped blocks that begin at a page of a range, and returns where the search ended. A
+/// block may continue behind the range, up to `end`.
 fn within(
     memory: &impl Memory,
-    mapping: &Mapping,
-    start: u64,
-    end: u64,
-    arenas: &Places,
+    (start, stop, end): (u64, u64, u64),
     residency: &mut Residency,
     found: &mut Mapped,
 ) -> u64 {
     // A block's header has been written to.
-    let mut places = residency.pages_that_hold(start, mapping.end);
-    places.retain(|page| arenas.arena(*page).is_none());
+    let mut places = residency.pages_that_hold(start, stop);
     places.truncate(MOST_PAGES);
     let mut behind = start;
     for some in places.chunks(MOST_PIECES) {
@@ -145,7 +136,7 @@ fn within(
             behind = place + size;
         }
     }
-    behind.max(mapping.end)
+    behind.max(stop)
 }
 
 /// Headers of blocks with greater alignments than this are not searched.
@@ -156,7 +147,7 @@ const HEADER: usize = 16;
 
 /// The length of the block whose header has these bytes and lies so far behind the start of its
 /// mapping, of which so much is left.
-fn sound(bytes: &[u8], skipped: u64, most: u64) -> Option<u64> {
+pub(super) fn sound(bytes: &[u8], skipped: u64, most: u64) -> Option<u64> {
     const IN_HUGE_PAGES: u64 = 1;
     let (said, head) = (u64_at(bytes, 0)?, u64_at(bytes, 8)?);
     let size = (head & !FLAGS).checked_add(skipped)?;

@@ -20,6 +20,7 @@ mod lengths;
 mod mapped;
 mod metered;
 mod pages;
+mod regions;
 #[cfg(test)]
 mod tests;
 mod there;
@@ -147,7 +148,7 @@ impl ArenaFigures {
 pub struct GlibcHeap {
     /// The version of the C library.
     pub version: Version,
-    /// The main one first.
+    /// The main ones first: each C library in the process has one.
     pub arenas: Vec<ArenaFigures>,
     /// Blocks that are mappings of their own.
     pub mapped: Mapped,
@@ -256,7 +257,9 @@ fn read_from<B: Blocks>(
 ) -> Result<GlibcHeap, GlibcError> {
     let begun = Instant::now();
     let memory = &Metered::new(memory, MOST_CALLS);
-    let (arenas, mut problems) = arenas::find(memory, mappings).ok_or(GlibcError::NoArena)?;
+    let (mut arenas, mut problems) = arenas::find(memory, mappings).ok_or(GlibcError::NoArena)?;
+    regions::complete(memory, mappings, &mut arenas, residency);
+    let arenas = arenas;
     let place_of = Places::of(&arenas);
     let is_chunk = |address| place_of.arena(address).is_some();
     let heads: Vec<u64> = arenas.iter().flat_map(arenas::Arena::fast_bins).collect();
@@ -323,7 +326,7 @@ fn read_from<B: Blocks>(
         if arena.is_main && elsewhere > 1 << 20 {
             unseen += elsewhere;
             problems.push(format!(
-                "{} of {name} lie outside of [heap] and were not found",
+                "{} of {name} lie in mappings and were not found",
                 bytes(elsewhere as f64)
             ));
         }
@@ -521,6 +524,26 @@ impl Places {
         }
         stretches.sort_unstable();
         Places { stretches }
+    }
+
+    /// The parts of a range that belong to no arena.
+    fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        let mut place = start;
+        let first = self.stretches.partition_point(|(_, end, _)| *end <= start);
+        for (from, to, _) in &self.stretches[first..] {
+            if *from >= end {
+                break;
+            }
+            if place < *from {
+                found.push((place, *from));
+            }
+            place = place.max(*to);
+        }
+        if place < end {
+            found.push((place, end));
+        }
+        found
     }
 
     fn arena(&self, address: u64) -> Option<usize> {

@@ -157,9 +157,10 @@ fn to_the_end<M: Memory>(
                 // behind its memory.
                 walk.held.drain(..).for_each(&mut tell);
                 let behind = stretch.is_main.then(|| walk.next_chain(place)).flatten();
-                // At the end of an arena there are two fences, and nothing else.
+                // At the end of an arena there are two fences, and before them what was left of its
+                // top, if that was as short.
                 let rest = walk.stretch.end.saturating_sub(place);
-                let is_end = !stretch.is_main || rest <= 2 * FENCE;
+                let is_end = !stretch.is_main || rest <= 3 * FENCE;
                 unread += match behind {
                     Some(behind) => behind - place,
                     None if is_end => 0,

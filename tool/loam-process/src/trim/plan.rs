@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::verify::{Hole, KEPT};
+use crate::glibc::layout::is_in_heap;
 use crate::glibc::{Blocks, Residency, RESERVE};
 use crate::process::{face, Pid};
 
@@ -63,6 +64,10 @@ impl Blocks for Holes {
     fn hole(&mut self, arena: u64, address: u64, size: u64, is_top: bool, residency: &Residency) {
         // The walk tells the main arena first.
         let main = *self.main.get_or_insert(arena);
+        // A second C library's functions are not known, so its chunks are left alone.
+        if arena != main && !is_in_heap(arena) {
+            return;
+        }
         let hole = Hole {
             arena,
             is_main: arena == main,
