@@ -152,7 +152,7 @@ impl View {
         let found = found.into_iter();
         own.extend(found.map(|(start, end)| (*start, *end, Kind::Stack)));
         let own = OwnRanges::new(own);
-        let runtime = runtimes::of(&mappings);
+        let runtime = runtimes::of_process(pid, &mappings);
         let held_files = HeldFiles::of(pid, &mappings);
         let mappings = own.cut(mappings, look_into(pid));
         let residence = Residence::of(&mappings, &own);

@@ -80,6 +80,9 @@ const TELLTALES: [(&str, &str); 12] = [
     ("sn_malloc", "snmalloc"),
 ];
 
+/// The section that the Go compiler's programs have.
+const GO: &[u8] = b".go.buildinfo";
+
 /// Functions by which an allocator tells its figures.
 const TELLING: [&str; 4] = [
     "mallctl",
@@ -93,6 +96,25 @@ impl Image {
     pub fn read(path: &Path) -> Result<Image, ImageError> {
         step_to_file(path);
         Image::of_file(untrusted::open(path)?)
+    }
+
+    /// Whether a file was built by the Go compiler. Reads its headers only.
+    pub fn is_of_go(path: &Path) -> bool {
+        let Ok(file) = untrusted::open(path) else {
+            return false;
+        };
+        let cache = Pieces::of(file);
+        let data = &cache;
+        let Ok(header) = elf::FileHeader64::<Endianness>::parse(data) else {
+            return false;
+        };
+        let sections = header.endian().and_then(|endian| {
+            let sections = header.sections(endian, data)?;
+            Ok(has_section::<elf::FileHeader64<Endianness>, _>(
+                endian, &sections, GO,
+            ))
+        });
+        sections.unwrap_or(false)
     }
 
     /// Reads an open file.
@@ -179,7 +201,7 @@ where
         own_malloc: OwnMalloc::None,
         compiled_in: None,
         tells_figures: false,
-        is_go: has_section::<H, R>(endian, &sections, b".go.buildinfo"),
+        is_go: has_section::<H, R>(endian, &sections, GO),
     };
     // The static table comes first. An exported malloc is in both tables, and the export decides.
     for (table, place) in [

@@ -1,7 +1,11 @@
 //! The run-time system of a language that a process contains, by its files. Such a system has a
 //! heap of its own, in private mappings beside malloc's.
 
+use std::path::Path;
+
+use crate::elf::Image;
 use crate::mappings::Mapping;
+use crate::process::{face, Pid};
 
 /// A run-time system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +89,7 @@ const RUNTIMES: [Runtime; 8] = [
     GO,
 ];
 
-/// A program of Go has no file of its own: its image says so.
+/// A program of Go has no file of its own: the place of its heap says so, or its image.
 const GO: Runtime = Runtime {
     files: &[],
     name: "Go",
@@ -94,8 +98,14 @@ const GO: Runtime = Runtime {
     next_step: "`go tool pprof` of its heap profile (net/http/pprof) says what it holds; GOMEMLIMIT bounds it",
 };
 
-/// Go's heap begins at this address on 64-bit machines.
+/// Go's heap begins at this address on 64-bit machines, until Go 1.25. Later it has any place.
 const GO_HEAP: u64 = 0xc0_0000_0000;
+
+/// The run-time system of a process with these mappings.
+pub fn of_process(pid: Pid, mappings: &[Mapping]) -> Option<Runtime> {
+    let is_go = || Image::is_of_go(Path::new(&format!("/proc/{}/exe", face(pid))));
+    of(mappings).or_else(|| is_go().then_some(GO))
+}
 
 /// The run-time system in these mappings.
 pub fn of(mappings: &[Mapping]) -> Option<Runtime> {

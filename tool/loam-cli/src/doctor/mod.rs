@@ -69,9 +69,6 @@ pub fn run(options: &DoctorOptions) -> Result<Exit> {
         .map(|limit| watch(identity, &mut examined, limit, &ending))
         .transpose()?;
     examined.evidence.python = pools_of(&examined.evidence);
-    if growth.as_ref().is_some_and(|growth| !growth.is_enough()) && !options.json {
-        output::print_warning("the watch was cut short, so growth can not be judged");
-    }
     let mut diagnosis = Diagnosis::of(&examined.evidence, growth.as_ref());
     let stacks = grower.map(Grower::end).transpose()?;
     let grown = before.and_then(|before| name_growth(&mut diagnosis, &examined.evidence, &before));
@@ -136,10 +133,10 @@ fn examine(identity: &Identity) -> Result<Examined> {
     })
 }
 
-/// Bytes that a trim would give back, by one look.
+/// Bytes that a trim from outside would give back, by one look.
 pub(crate) fn trimmable(identity: &Identity) -> Result<u64> {
     match examine(identity)?.evidence.heap {
-        Ok(heap) => Ok(heap.trim.own()),
+        Ok(heap) => Ok(heap.trim.from_outside()),
         Err(reason) => Err(anyhow::anyhow!(reason)),
     }
 }

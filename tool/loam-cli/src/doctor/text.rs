@@ -123,11 +123,18 @@ fn account(answer: &Answer) -> String {
     if heap.is_peer {
         return text;
     }
-    let trim = format!(
+    let mut trim = format!(
         "A trim now would give back {} and take about {:.1} ms.",
-        bytes(heap.trim.bytes as f64),
+        bytes(heap.trim.own() as f64),
         heap.trim.milliseconds
     );
+    let common = heap.trim.bytes - heap.trim.own();
+    if common > 0 {
+        trim += &format!(
+            " {} more are shared with other processes, and a trim of this one frees nothing of them.",
+            bytes(common as f64)
+        );
+    }
     text += &wrapped(&trim, 0);
     text += "\n";
     for problem in &heap.problems {

@@ -211,7 +211,11 @@ impl Evidence {
             (None, Some(Err(reason)), ..) => (GLIBC.to_owned(), Err(reason)),
             (None, None, Err(error), _) => ("Loam".to_owned(), Err(error.to_string())),
             (None, None, _, Some(allocator)) => name(allocator.name.clone()),
-            (None, None, _, None) => name("an unknown allocator".to_owned()),
+            // A run-time system may do without malloc.
+            (None, None, _, None) => name(view.runtime.map_or_else(
+                || "an unknown allocator".to_owned(),
+                |runtime| runtime.heap.to_owned(),
+            )),
         };
         let mut outside: Vec<Outside> = Vec::new();
         for (place, part) in view.residence.parts() {

@@ -133,14 +133,15 @@ fn is_glibc(evidence: &Evidence) -> bool {
 /// give back.
 fn trim_now(evidence: &Evidence, heap: &HeapEvidence) -> String {
     let is_known = is_glibc(evidence) || heap.purges && !heap.is_peer;
-    if cfg!(target_arch = "x86_64") && is_known && heap.trim.from_outside() > 0 {
-        format!(
-            "`loam trim {}` gives {} back now, from outside. In the program: ",
-            evidence.pid,
-            show(heap.trim.from_outside())
-        )
-    } else {
-        String::new()
+    let is_there = cfg!(target_arch = "x86_64") && is_known && heap.trim.from_outside() > 0;
+    let (pid, bytes) = (evidence.pid, show(heap.trim.from_outside()));
+    match is_there {
+        false => String::new(),
+        // The heap itself answers.
+        true if heap.purges => {
+            format!("`loam trim {pid}` asks its heap for these {bytes}, and gets them at its next slow call. In the program: ")
+        }
+        true => format!("`loam trim {pid}` gives {bytes} back now, from outside. In the program: "),
     }
 }
 
@@ -188,15 +189,25 @@ pub fn unknown(evidence: &Evidence, growth: Option<&Growth>) -> Option<Unknown> 
             },
         });
     }
-    let rate = growth.and_then(Growth::faint)?;
     let growth = growth?;
-    let longer = 2.0 * growth.duration().as_secs_f64() * growth.least_rate() / rate;
+    let seconds = growth.duration().as_secs_f64();
+    if !growth.is_enough() {
+        return Some(Unknown {
+            what: format!(
+                "{} in {seconds:.0} s are too few to see growth by: {} are needed",
+                words::count(growth.count(), "look"),
+                Growth::ENOUGH
+            ),
+            remedy: "watch longer, or when the machine is less busy".to_owned(),
+        });
+    }
+    let rate = growth.faint()?;
+    let longer = 2.0 * seconds * growth.least_rate() / rate;
     Some(Unknown {
         what: format!(
-            "what it holds rises by about {} a second ({} a day), which is slower than I can see in {:.0} s",
+            "what it holds rises by about {} a second ({} a day), which is slower than I can see in {seconds:.0} s",
             show(rate as u64),
-            show((rate * DAY) as u64),
-            growth.duration().as_secs_f64()
+            show((rate * DAY) as u64)
         ),
         remedy: format!("`--watch {:.0}` would show whether that is growth", longer.ceil()),
     })
@@ -281,9 +292,9 @@ fn leak(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
         remedy: {
             let next = if sizes.first().is_some_and(|(size, _)| *size >= MAPPED) {
                 "these blocks are large, and so few that a debugger's breakpoint or `strace -k -e trace=mmap` names who asks \
-                 for them; `loam record --attach PID --stacks` does so for all sizes"
+                 for them; `loam record --pid PID` does so for all sizes"
             } else {
-                "find who allocates the sizes that grow: `loam record --attach PID --stacks`, or a heap profiler"
+                "find who allocates the sizes that grow: `loam record --pid PID`, or a heap profiler"
             };
             let of_runtime = evidence.runtime.map_or_else(String::new, |runtime| {
                 format!(" For objects of {}: {}.", runtime.name, runtime.next_step)
@@ -352,9 +363,9 @@ fn growth_outside(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
     // Until it has collected garbage, such a heap grows however little it holds.
     let is_fault = runtime.is_none_or(|runtime| runtime.garbage != Garbage::ByRoom);
     let remedy = match runtime {
-        Some(runtime) if is_fault => format!("{} grows: {}", runtime.heap, runtime.next_step),
+        Some(runtime) if is_fault => format!("it is {}: {}", runtime.heap, runtime.next_step),
         Some(runtime) => format!(
-            "none yet: {} grows until garbage is collected, whatever the program holds; {}",
+            "none yet. It is {}, which grows until garbage is collected, whatever the program holds; {}",
             runtime.heap, runtime.next_step
         ),
         None if is_of_stacks => format!(
@@ -618,11 +629,12 @@ fn caches(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         return Err(little(Kind::Caches, cached, evidence));
     }
     let remedy = if is_glibc(evidence) {
-        "fewer threads, or GLIBC_TUNABLES=glibc.malloc.tcache_count=1; malloc_trim(0) joins what the fast bins keep"
+        "fewer threads, or GLIBC_TUNABLES=glibc.malloc.tcache_count=1; malloc_trim(0) joins what the fast bins keep. Only pages \
+         without any live block go back, so the gain may be small"
     } else {
         "fewer threads; a thread's cache goes back when the thread ends or allocates little for a while"
     };
-    Ok(finding(
+    let found = finding(
         Kind::Caches,
         cached,
         format!(
@@ -637,7 +649,12 @@ fn caches(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             )],
         },
         remedy.to_owned(),
-    ))
+    );
+    // Live blocks may lie on all of their pages.
+    Ok(Finding {
+        gain_least_bytes: Some(0),
+        ..found
+    })
 }
 
 fn untouched(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
@@ -884,6 +901,10 @@ fn outside_heap(evidence: &Evidence) -> Answer {
             .collect(),
         match evidence.runtime {
             Some(runtime) if first.is_private => runtime.next_step.to_owned(),
+            // Malloc may have a part in memory that was not seen.
+            _ if first.is_private && evidence.unknown().is_some() => {
+                "none as long as it is not known whose it is".to_owned()
+            }
             _ if first.is_private => "the program maps it itself, and malloc has no part in it".to_owned(),
             _ => "no allocator changes this; unchanged pages of files go by themselves when memory is short".to_owned(),
         },
