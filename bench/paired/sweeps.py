@@ -11,8 +11,10 @@ CLIFF = 1.3
 # (map/page_map.h). Its pages are first touched when blocks are first placed there.
 MAP = 5 / PAGE
 # There are eight classes a doubling. So a block is at most 1/9 larger than requested, beyond the
-# step of 16 bytes. Above the classes it is at most a page larger.
+# step of 16 bytes. Above the classes it is at most a page larger. Few blocks above 4 KiB share a
+# class with their neighbours, and may be half as large again (decision 146).
 ROUNDING, ROUNDING_BYTES = 1 / 9, 16
+FEW_BLOCKS, FEW_ROUNDING, MERGED_FROM, LARGEST_CLASS = 512, 1 / 2, 4 << 10, 32 << 10
 # Resident bytes beyond the rounded blocks: partly filled spans, records, and the pages of the
 # thread's own tables.
 SPANS, SPANS_BYTES = 0.04, 192 << 10
@@ -63,8 +65,9 @@ def most_usable(row):
     size = max(row["size"], 1)
     if row["alignment"]:
         size = -(-size // row["alignment"]) * row["alignment"]
-    by_class = size * (1 + ROUNDING) + ROUNDING_BYTES
-    return max(by_class, size + PAGE - 1 if size > 32 << 10 else 0)
+    few = row["blocks"] < FEW_BLOCKS and MERGED_FROM < size <= LARGEST_CLASS
+    by_class = size * (1 + (FEW_ROUNDING if few else ROUNDING)) + ROUNDING_BYTES
+    return max(by_class, size + PAGE - 1 if size > LARGEST_CLASS else 0)
 
 
 def findings(rows):

@@ -119,19 +119,23 @@ LOAM_INLINE size_t with_room_to_grow(size_t slot_bytes, size_t bytes) {
   return room < kLargestSmall ? room : kLargestSmall;
 }
 
+LOAM_INLINE void* stay(void* block, size_t slot_bytes, size_t bytes) {
+  if (LOAM_UNLIKELY(detours() != 0)) observed::stay(block, slot_bytes, bytes);
+  return block;
+}
+
 // A separate function, so that a block that stays saves no registers.
 LOAM_NOINLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
+  // Where classes are merged, the block would move to a slot of the same class.
+  if (bytes > kFineLimit && bytes <= slot_bytes &&
+      class_info(split_classes.class_for(bytes)).bytes == slot_bytes)
+    return stay(block, slot_bytes, bytes);
   const size_t room = bytes > slot_bytes ? with_room_to_grow(slot_bytes, bytes) : bytes;
   void* moved = move_to(block, slot_bytes, room);
   if (LOAM_LIKELY(room == bytes)) return moved;
   if (LOAM_UNLIKELY(moved == nullptr)) return move_to(block, slot_bytes, bytes);
   if (LOAM_UNLIKELY(sampler.on())) sampler.resize(moved, usable_size(moved), bytes);
   return moved;
-}
-
-LOAM_INLINE void* stay(void* block, size_t slot_bytes, size_t bytes) {
-  if (LOAM_UNLIKELY(detours() != 0)) observed::stay(block, slot_bytes, bytes);
-  return block;
 }
 
 // find() for the common case, with fewer reads: true if a slot of a span of the class begins there.

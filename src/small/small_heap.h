@@ -78,10 +78,7 @@ class alignas(kPageBytes) SmallHeap {
   /// leave much of each slot unused, the class is split (split_classes.h). pre: kFineLimit < bytes
   /// <= kLargestSmall
   LOAM_INLINE void note_request(unsigned size_class, size_t bytes) {
-    if (const size_t slot_bytes = split_classes.note(size_class, bytes);
-        LOAM_UNLIKELY(slot_bytes != 0)) {
-      split_class(size_class, slot_bytes);
-    }
+    if (LOAM_UNLIKELY(split_classes.note(size_class, bytes))) look_at_requests(size_class);
   }
   /// A class is split if that saves at least this part of the memory of its slots, and at least
   /// this many bytes. Chosen: several times the cost of a class in partly used spans and in
@@ -163,7 +160,9 @@ class alignas(kPageBytes) SmallHeap {
   [[nodiscard]] Bin& bin_of(unsigned size_class, unsigned home) {
     return bin_at(size_class, home & (bins_in_use(size_class) - 1));
   }
-  void split_class(unsigned size_class, size_t slot_bytes);
+  void look_at_requests(unsigned size_class);
+  static void separate_classes(unsigned size_class, size_t used,
+                               const SplitClasses::Requests& seen);
   [[nodiscard]] bool may_be_partial() const { return !pure_ && !slots_are_chosen_at_random(); }
   [[nodiscard]] bool lend_pages(bool of_all, unsigned home);
   [[nodiscard]] Pages note_return(size_t backed_again);

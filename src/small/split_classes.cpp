@@ -58,4 +58,14 @@ bool SplitClasses::add(unsigned size_class, const SizeClassInfo& info) {
   return added;
 }
 
+void SplitClasses::separate(unsigned size_class, unsigned lower) {
+  if (!mutex_.try_lock()) return;
+  const size_t below = kSizeClasses[merged_class(lower) - kMergedClasses].bytes;
+  for (size_t step = step_of(kSizeClasses[lower].bytes); bytes_of(step) > below; --step) {
+    if (class_for(bytes_of(step)) == size_class)
+      steps_[step].store(static_cast<uint8_t>(lower), std::memory_order_release);
+  }
+  mutex_.unlock();
+}
+
 }  // namespace loam

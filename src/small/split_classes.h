@@ -1,14 +1,19 @@
-// Classes between the fixed ones (size_classes.h), made for the request sizes of a program.
+// Which class serves a request above kFineLimit, by what the program has asked for so far.
 //
-// A fixed class loses up to 5.9 % of a block. A program of many sizes does not notice that. A
-// program that fills its heap with blocks of 4,368 bytes loses all of it in every block. So
-// requests above kFineLimit are recorded, one for each refill. If kWindow of them left much of
-// their slots unused, and the class has enough blocks, a class for the largest of them is made.
-// Requests up to that size then use the new class. Existing blocks do not change.
+// Every class has partly used spans and cached blocks. Few blocks are not worth them, so above
+// kMergedFrom four neighbours begin as one class, the largest of them. Requests are recorded, one
+// for each refill. When the class has many blocks, or its first requests or kWindow later ones all
+// fit a smaller one of the merged classes, the lower half of what it serves goes to that half's
+// largest class.
+//
+// A fixed class loses up to 11 % of a block. A program of many sizes does not notice that. A
+// program that fills its heap with blocks of 4,368 bytes loses it in every block. If kWindow
+// requests left much of their slots unused, and the class has enough blocks, a class between the
+// fixed ones is made for the largest of them. Existing blocks never change.
 //
 //   numbers:  1 .. kSizeClassCount - 1 fixed;  kMixedClass;  kMixedClass + 1 .. kMixedClass + kMost split, the oldest first
-//   a request's class only ever becomes a finer one, and every class stays the class for requests of its own size
-//   size_classes and private heaps know the fixed ones only
+//   a request's class only ever becomes a finer one
+//   size_classes, private heaps and hardened blocks know the fixed ones only, and none is merged
 //
 // Thread-safe. Belongs to the default heap. All zero at first, so a program's start does not touch
 // it.
@@ -29,7 +34,7 @@ class SplitClasses {
   [[nodiscard]] LOAM_INLINE unsigned class_for(size_t bytes) const {
     // acquire pairs with the release in add(): the class's row is then filled in, and counted
     const unsigned split = steps_[step_of(bytes)].load(std::memory_order_acquire);
-    return LOAM_LIKELY(split == 0) ? loam::class_for(bytes) : split;
+    return split == 0 ? detail::kClassTables.merged[(bytes + 63) >> 6] : split;
   }
 
   /// The row of any class. The rows of kMixedClass and of unused classes are all zero.
@@ -43,21 +48,39 @@ class SplitClasses {
     return kMixedClass + 1 + count_.load(std::memory_order_acquire);
   }
 
-  /// Records a request of the class. Once in kWindow requests, returns the bytes of a slot that
-  /// would hold each of these; otherwise 0. Some requests that come at the same time may be missed.
-  /// pre: kFineLimit < bytes <= kLargestSmall
-  [[nodiscard]] LOAM_INLINE size_t note(unsigned size_class, size_t bytes) {
+  /// Records a request of the class. True once in kLook requests: look() then. Some requests that
+  /// come at the same time may be missed. pre: kFineLimit < bytes <= kLargestSmall
+  [[nodiscard]] LOAM_INLINE bool note(unsigned size_class, size_t bytes) {
     std::atomic<uint32_t>& watch = watches_[size_class];
     const uint32_t seen = watch.load(std::memory_order_relaxed);
     const uint32_t step = static_cast<uint32_t>(step_of(bytes)) << 16;
     const uint32_t now = (seen < step ? step | (seen & 0xffff) : seen) + 1;
-    if (LOAM_LIKELY((now & 0xffff) < kWindow)) {
-      watch.store(now, std::memory_order_relaxed);
-      return 0;
-    }
-    watch.store(0, std::memory_order_relaxed);
-    return bytes_of(now >> 16);
+    watch.store(now, std::memory_order_relaxed);
+    return now % kLook == 0;
   }
+  struct Requests {
+    size_t largest;  ///< bytes of a slot for the largest of them
+    bool is_first;   ///< they are the first of the class
+    bool is_window;  ///< they are kWindow
+  };
+  /// The requests of the class since the last kWindow.
+  [[nodiscard]] Requests look(unsigned size_class) {
+    std::atomic<uint32_t>& watch = watches_[size_class];
+    const uint32_t seen = watch.load(std::memory_order_relaxed), count = seen & 0xffff;
+    const bool is_first = count <= kWindow, is_window = count == kWindow || count >= 2 * kWindow;
+    if (is_window) watch.store(kWindow, std::memory_order_relaxed);
+    return {bytes_of(seen >> 16), is_first, is_window};
+  }
+
+  /// Whether the class serves requests that are exactly `apart` fixed classes smaller.
+  [[nodiscard]] bool has_merged(unsigned size_class, unsigned apart) const {
+    return size_class < kSizeClassCount && kSizeClasses[size_class - apart].bytes > kMergedFrom &&
+           class_for(kSizeClasses[size_class - apart].bytes) == size_class;
+  }
+  /// Requests up to a slot of the fixed class `lower` that the class serves go to `lower` from now
+  /// on. Does nothing if another thread is just changing a class. pre: has_merged(size_class,
+  /// size_class - lower)
+  void separate(unsigned size_class, unsigned lower);
 
   /// Adds a class for requests of the class up to info.bytes. False if there is no number left, or
   /// another thread is just adding a class.
@@ -69,6 +92,8 @@ class SplitClasses {
   /// Chosen: with random sizes within a class, all requests of a window leave at least 1/64 of the
   /// slot only once in 25,000 windows.
   static constexpr uint32_t kWindow = 32;
+  /// Chosen: the first of a random mix all fit the lower half of a class once in 16 classes.
+  static constexpr uint32_t kLook = 4;
 
  private:
   friend struct CounterFields;
@@ -78,8 +103,9 @@ class SplitClasses {
 
   std::atomic<uint8_t> steps_[(kLargestSmall >> kStepShift) + 1] = {};  // 0: the fixed class
   SizeClassInfo rows_[kMost + 1] = {};
-  std::atomic<uint32_t> watches_[kMagazineCount] =
-      {};  // the largest request's step, and the number of requests
+  // The largest request's step, and the number of requests. After the first window the number
+  // begins with kWindow.
+  std::atomic<uint32_t> watches_[kMagazineCount] = {};
   std::atomic<unsigned> count_{0};
   Mutex mutex_;
 };

@@ -57,6 +57,38 @@ TEST_F(SplitHeap, ASizeThatFillsTheHeapLosesNothingToItsClass) {
   }
 }
 
+TEST_F(SplitHeap, OneSizeSoonHasAClassThatFits) {
+  for (const size_t bytes : {4500, 8700, 17'408}) {
+    for (int i = 0; i < 128; ++i) kept.push_back(heap::allocate(bytes));
+    kept.push_back(heap::allocate(bytes));
+    EXPECT_LE(heap::usable_size(kept.back()), bytes + bytes / 8) << bytes;
+  }
+}
+
+TEST_F(SplitHeap, FewBlocksOfManySizesShareClasses) {
+  // Sizes that no other test asks for one by one.
+  Random random = test::seeded(3);
+  kept.push_back(heap::allocate(8192));  // so the first requests do not all fit a finer class
+  for (int i = 0; i < 200; ++i) {
+    const size_t bytes = 6145 + random.below(2047);
+    kept.push_back(heap::allocate(bytes));
+    EXPECT_EQ(heap::usable_size(kept.back()), 8192u) << bytes;
+  }
+  // With many blocks they are worth classes of their own.
+  for (int i = 0; i < 4000; ++i) kept.push_back(heap::allocate(6145 + random.below(2047)));
+  EXPECT_EQ(heap::usable_size(kept.emplace_back(heap::allocate(6600))), 6656u);
+}
+
+TEST_F(SplitHeap, ABlockStaysWhereItsNextSizeHasItsClass) {
+  // A merged class has slots that are half as large again as the request.
+  void* block = heap::allocate(12'400);
+  const size_t slot = heap::usable_size(block);
+  for (const size_t bytes : {12'390, 12'300, 13'500, 12'289}) {
+    ASSERT_EQ(heap::reallocate(block, bytes), block) << bytes << " in " << slot;
+  }
+  kept.push_back(block);
+}
+
 TEST_F(SplitHeap, SizesThatAClassFitsKeepIt) {
   const unsigned classes = class_count();
   for (const size_t bytes : {1024, 1152, 2048, 4096, 4090, 6600, 8120, 8192, 12288, 16384, 32768}) {

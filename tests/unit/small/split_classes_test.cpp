@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 
 #include "map/records.h"
@@ -39,22 +40,78 @@ TEST(SplitClasses, ShapesFitASpansRecord) {
   }
 }
 
-TEST(SplitClasses, AWindowAnswersItsLargestRequest) {
+// Takes all merged classes apart.
+std::unique_ptr<SplitClasses> separated() {
+  auto classes = std::make_unique<SplitClasses>();
+  for (unsigned c = kSizeClassCount - 1; c > class_for(kMergedFrom); --c) {
+    for (unsigned apart = kMergedClasses / 2; apart != 0; apart /= 2) {
+      if (classes->has_merged(c, apart)) classes->separate(c, c - apart);
+    }
+  }
+  return classes;
+}
+
+TEST(SplitClasses, ALookSeesTheLargestRequestOfAWindow) {
   const auto classes = std::make_unique<SplitClasses>();
   const unsigned c = class_for(4400), other = class_for(2000);
   for (unsigned round = 0; round < 3; ++round) {
     const size_t largest = 4370 + 40 * round;
-    for (uint32_t i = 1; i < SplitClasses::kWindow; ++i) {
-      ASSERT_EQ(classes->note(c, i == 5 ? largest : 4353 + i % 8), 0u);
-      ASSERT_EQ(classes->note(other, 1999), 0u) << i;
+    for (uint32_t i = 1; i <= SplitClasses::kWindow; ++i) {
+      ASSERT_EQ(classes->note(c, i == 3 ? largest : 4353 + i % 8), i % SplitClasses::kLook == 0);
+      ASSERT_EQ(classes->note(other, 1999), i % SplitClasses::kLook == 0);
+      if (i % SplitClasses::kLook != 0) continue;
+      const SplitClasses::Requests seen = classes->look(c), others = classes->look(other);
+      EXPECT_EQ(seen.largest, round_up(largest, 16));
+      EXPECT_EQ(others.largest, 2000u);
+      EXPECT_EQ(seen.is_first, round == 0);
+      EXPECT_EQ(seen.is_window, i == SplitClasses::kWindow);
     }
-    EXPECT_EQ(classes->note(c, 4353), round_up(largest, 16));
-    EXPECT_EQ(classes->note(other, 1999), 2000u);
   }
 }
 
+TEST(SplitClasses, FourNeighboursBeginAsOne) {
+  const SplitClasses classes;
+  for (size_t bytes = kFineLimit + 1; bytes <= kLargestSmall; ++bytes) {
+    // The slots of half a doubling.
+    const size_t power = std::bit_ceil(bytes), half = power - power / 4;
+    const size_t fixed = kSizeClasses[class_for(bytes)].bytes;
+    ASSERT_EQ(classes.info(classes.class_for(bytes)).bytes, bytes <= kMergedFrom ? fixed
+                                                            : bytes <= half      ? half
+                                                                                 : power)
+        << bytes;
+  }
+}
+
+TEST(SplitClasses, RequestsGoToTheLowerOfTwoSeparatedClasses) {
+  SplitClasses classes;
+  const unsigned whole = class_for(6144), lower = class_for(5120);
+  ASSERT_TRUE(classes.has_merged(whole, 2));
+  classes.separate(whole, lower);
+  EXPECT_FALSE(classes.has_merged(whole, 2));
+  EXPECT_TRUE(classes.has_merged(whole, 1));
+  EXPECT_TRUE(classes.has_merged(lower, 1));
+  for (size_t bytes = 4097; bytes <= 6144; ++bytes)
+    ASSERT_EQ(classes.class_for(bytes), bytes <= 5120 ? lower : whole) << bytes;
+  EXPECT_EQ(classes.class_for(4096), class_for(4096));
+  classes.separate(lower, lower - 1);
+  EXPECT_FALSE(classes.has_merged(lower, 1));
+  EXPECT_EQ(classes.class_for(4608), lower - 1);
+  EXPECT_EQ(classes.class_for(4609), lower);
+  // A class between the fixed ones stays apart.
+  ASSERT_TRUE(classes.add(whole, shape_of(5300)));
+  classes.separate(whole, whole - 1);
+  EXPECT_EQ(classes.class_for(5300), kMixedClass + 1);
+  EXPECT_EQ(classes.class_for(5632), whole - 1);
+}
+
+TEST(SplitClasses, AllSeparatedAreTheFixedClasses) {
+  const auto classes = separated();
+  for (size_t bytes = kFineLimit + 1; bytes <= kLargestSmall; ++bytes)
+    ASSERT_EQ(classes->class_for(bytes), class_for(bytes)) << bytes;
+}
+
 TEST(SplitClasses, RequestsUpToItsSizeGoToTheFinerClass) {
-  const auto classes = std::make_unique<SplitClasses>();
+  const auto classes = separated();
   const unsigned whole = class_for(4400);
   EXPECT_EQ(classes->end(), kMixedClass + 1);
   ASSERT_TRUE(classes->add(whole, shape_of(4368)));
