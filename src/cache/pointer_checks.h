@@ -52,7 +52,7 @@ class PointerChecks {
   /// One of this many pointers in a batch for another thread is checked, because no bin sees the
   /// batch. Chosen: four instructions for each block; a wrong pointer that goes to and fro is found
   /// within some twenty journeys.
-  static constexpr unsigned kCheckedOfBatch = 8;
+  static constexpr unsigned kCheckedOfBatch = 4;
 
   struct Nothing {};
   /// All zero, for the caches that hold nothing.

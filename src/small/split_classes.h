@@ -56,20 +56,21 @@ class SplitClasses {
     const uint32_t step = static_cast<uint32_t>(step_of(bytes)) << 16;
     const uint32_t now = (seen < step ? step | (seen & 0xffff) : seen) + 1;
     watch.store(now, std::memory_order_relaxed);
-    return now % kLook == 0;
+    return (now & (kLook - 1)) == 0;
   }
   struct Requests {
-    size_t largest;  ///< bytes of a slot for the largest of them
+    size_t largest;  ///< bytes of a slot for the largest of them; 0: none is known
     bool is_first;   ///< they are the first of the class
     bool is_window;  ///< they are kWindow
   };
-  /// The requests of the class since the last kWindow.
+  /// The requests of the class since the last kWindow. None where another thread has just looked.
   [[nodiscard]] Requests look(unsigned size_class) {
     std::atomic<uint32_t>& watch = watches_[size_class];
     const uint32_t seen = watch.load(std::memory_order_relaxed), count = seen & 0xffff;
-    const bool is_first = count <= kWindow, is_window = count == kWindow || count >= 2 * kWindow;
+    if (seen >> 16 == 0) return {};
+    const bool is_window = count == kWindow || count >= 2 * kWindow;
     if (is_window) watch.store(kWindow, std::memory_order_relaxed);
-    return {bytes_of(seen >> 16), is_first, is_window};
+    return {bytes_of(seen >> 16), count <= kWindow, is_window};
   }
 
   /// Whether the class serves requests that are exactly `apart` fixed classes smaller.

@@ -42,9 +42,10 @@ static void try_size(size_t size) {
   // Every tenth block in address order overruns the neighbour behind it, if that is a block of the
   // test.
   bool harmed[kBlocks] = {false};
-  const size_t usable = malloc_usable_size(blocks[0]);
   for (int i = 0; i + 1 < kBlocks; i += 10) {
-    if (sorted[i + 1] - sorted[i] != usable) continue;
+    const size_t usable = malloc_usable_size((void*)sorted[i]);
+    if (sorted[i + 1] - sorted[i] != usable || malloc_usable_size((void*)sorted[i + 1]) != usable)
+      continue;
     overwrite((unsigned char*)sorted[i] + size, usable, (unsigned char)(0xff - i));
     for (int k = 0; k < kBlocks; ++k)
       harmed[k] = harmed[k] || (uintptr_t)blocks[k] == sorted[i + 1];
@@ -57,11 +58,13 @@ static void try_size(size_t size) {
 
   // Every second block is freed and then written to: by bytes, and by pointers to memory of the
   // test.
+  size_t usable_bytes[kBlocks];  // the first blocks of a size may have larger slots
+  for (int i = 0; i < kBlocks; ++i) usable_bytes[i] = malloc_usable_size(blocks[i]);
   for (int i = 0; i < kBlocks; i += 2) free(blocks[i]);
   if (size <= 32768) {
     for (int i = 0; i < kBlocks; i += 2) {
-      i % 4 == 0 ? overwrite(blocks[i], usable, 0x41)
-                 : fill_with_addresses(blocks[i], usable, target);
+      i % 4 == 0 ? overwrite(blocks[i], usable_bytes[i], 0x41)
+                 : fill_with_addresses(blocks[i], usable_bytes[i], target);
     }
   }
   CHECK_EQUAL(loam_validate(loam_default(), NULL), LOAM_OK);
