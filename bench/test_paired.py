@@ -703,6 +703,11 @@ class FrontierTests(unittest.TestCase):
         end = {"peak_resident_bytes": 250, "peak_live_bytes": 100}
         found = frontier.figures(Outcome({}, {"baseline_resident_bytes": 50}, [fill, *steady], end))
         self.assertEqual((found["speed"], round(found["average"], 9), found["peak"]), (5.0, 0.2, 1.0))
+        # What the heap had mapped before is charged, the experiment's tables are not.
+        start = {"baseline_resident_bytes": 50, "baseline_anonymous_bytes": 30, "tables_bytes": 20}
+        start |= {"touch_ns": 2000.0, "touch_again_ns": 500.0}
+        found = frontier.figures(Outcome({}, start, [fill, *steady], end))
+        self.assertEqual((round(found["average"], 9), found["touch"]), (0.3, 4.0))
 
     def test_a_library_has_a_name_and_settings(self):
         read = script("frontier").library

@@ -58,7 +58,8 @@ class Recorder {
   // Opens the start line (more keys may be added) and takes the baseline.
   JsonLine& start() {
     peak_exact_ = reset_resident_high_water();
-    baseline_ = memory_figures().resident;
+    const MemoryFigures memory = memory_figures();
+    baseline_ = memory.resident;
     observed_peak_ = baseline_;
     line_.begin();
     line_.add("type", "start").add("workload", args_.workload()).add("version", kFormatVersion);
@@ -69,6 +70,7 @@ class Recorder {
     line_.open("machine").add("cores", core_count()).add("memory_bytes", machine_memory_bytes());
     line_.close();
     line_.add("baseline_resident_bytes", baseline_).add("latency_sampling", kLatencySampling);
+    line_.add("baseline_anonymous_bytes", memory.anonymous).add("tables_bytes", mapped_bytes);
     line_.add("clock_cost_ns", clock_cost_);
     line_.add("peak_source", peak_exact_ ? "VmHWM" : "checkpoints");
     open_ = true;

@@ -65,11 +65,34 @@ inline void sleep_ms(uint64_t ms) {
 
 // Memory for the harness itself, already backed. A table that faulted in during the experiment
 // would count as the allocator's memory and as its page faults.
+inline size_t mapped_bytes = 0;  // by all calls of map_memory(), in whole pages
 inline void* map_memory(size_t bytes) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) fail(kExitFailed, "workload: no memory for the harness's tables (mmap)");
   for (size_t i = 0; i < bytes; i += kPageBytes) static_cast<volatile char*>(p)[i] = 0;
+  mapped_bytes += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   return p;
+}
+
+// Where the host takes free memory back from a virtual machine, the first touch of a page may take
+// ten times as long as later ones. Who runs first would pay for all.
+struct Heat {
+  double first_ns, again_ns;  // a page, of the first touch and of one directly after
+};
+// Touches as much memory as the experiment will need, and gives it back to the system. Twice, so
+// that one can see whether it helped. Where that much is not to be had, it does nothing.
+inline Heat heat(size_t bytes) {
+  const auto touch = [&] {
+    void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return 0.0;
+    const uint64_t began = now_ns();
+    for (size_t i = 0; i < bytes; i += kPageBytes) static_cast<volatile char*>(p)[i] = 1;
+    const uint64_t took = now_ns() - began;
+    ::munmap(p, bytes);
+    return static_cast<double>(took) / static_cast<double>(bytes / kPageBytes + 1);
+  };
+  const double first = touch();
+  return {first, touch()};
 }
 
 // An array from mmap; it lives until the process ends.
@@ -157,9 +180,10 @@ inline uint64_t proc_field_bytes(std::string_view text, std::string_view name) {
 }
 
 struct MemoryFigures {
-  uint64_t resident = 0;  // smaps_rollup Rss: exact; statm is batched per CPU
-  uint64_t lazyfree = 0;  // part of `resident` that the kernel may take (MADV_FREE)
-  uint64_t huge = 0;      // part of `resident` in transparent huge pages
+  uint64_t resident = 0;   // smaps_rollup Rss: exact; statm is batched per CPU
+  uint64_t lazyfree = 0;   // part of `resident` that the kernel may take (MADV_FREE)
+  uint64_t huge = 0;       // part of `resident` in transparent huge pages
+  uint64_t anonymous = 0;  // part of `resident` that is no file's
 };
 
 inline MemoryFigures memory_figures() {
@@ -171,7 +195,7 @@ inline MemoryFigures memory_figures() {
          "mounted); resident memory cannot be measured");
   }
   return {proc_field_bytes(text, "Rss:"), proc_field_bytes(text, "LazyFree:"),
-          proc_field_bytes(text, "AnonHugePages:")};
+          proc_field_bytes(text, "AnonHugePages:"), proc_field_bytes(text, "Anonymous:")};
 }
 
 inline uint64_t resident_high_water() {
