@@ -338,24 +338,28 @@ static void is_left_by_a_jump(const Form* form) {
 }
 
 // Rounds with silences between them: after its first return a page costs no faults. On a busy
-// machine a part of the peak may go in one silence and the rest in the next. Rounds that take
-// longer than such a peak is waited for show nothing.
+// machine a part of the peak may go in one silence and the rest in the next, so there is a second
+// try. Rounds that take longer than such a peak is waited for show nothing.
 static void comes_back_after_silences(const Form* form) {
   if (form != forms) return;
   memset(blocks, 1, sizeof blocks);
   const uint64_t most = 2500000000;
   const long pages = kBlocks / 8;
-  long returns = 0;
-  for (int i = 0; i < 5; ++i) {
-    const uint64_t began = now_ns(CLOCK_MONOTONIC);
-    const long faults_before = minor_faults();
-    round_of_work();
-    const long faults = minor_faults() - faults_before;
-    CHECK_EQUAL(poll(NULL, 0, 900), 0);
-    if (now_ns(CLOCK_MONOTONIC) - began > most) return;
-    if (i >= 1) returns += faults;
-    CHECK(returns < pages + pages / 2);
+  for (int try = 0; try < 2; ++try) {
+    long returns = 0;
+    for (int i = 0; i < 5; ++i) {
+      const uint64_t began = now_ns(CLOCK_MONOTONIC);
+      const long faults_before = minor_faults();
+      round_of_work();
+      const long faults = minor_faults() - faults_before;
+      CHECK_EQUAL(poll(NULL, 0, 900), 0);
+      if (now_ns(CLOCK_MONOTONIC) - began > most) return;
+      if (i >= 1) returns += faults;
+    }
+    if (returns < pages + pages / 2) return;
+    dprintf(2, "%ld faults in four rounds of %ld pages\n", returns, pages);
   }
+  CHECK(false);
 }
 
 // A sandbox that does not know the form of a call that takes a mask: the wait is as ever.
