@@ -261,8 +261,8 @@ void SmallHeap::give_to(Bin& bin, unsigned size_class, void* const* pointers, un
 // two from half as many. Measured: between 300 and 640 all do as well (decision 146).
 constexpr size_t kManySlots = 512;
 
-// A random mix fits the lower half by chance in one look of 16, so later looks are not asked; it
-// fits three of four classes more often.
+// Requests of random sizes all fit the lower half in one look of 16. So only the looks of the first
+// window are believed. All but the largest class they fit more often: a whole window is believed.
 void SmallHeap::separate_classes(unsigned size_class, size_t used,
                                  const SplitClasses::Requests& seen) {
   for (unsigned apart = kMergedClasses / 2; apart != 0; apart /= 2) {
@@ -280,12 +280,11 @@ void SmallHeap::separate_classes(unsigned size_class, size_t used,
 
 LOAM_COLD void SmallHeap::look_at_requests(unsigned size_class) {
   const SplitClasses::Requests seen = split_classes.look(size_class);
+  const bool is_merged = split_classes.has_merged(size_class, 1);
+  if (!is_merged && !seen.is_window) return;
   size_t used = 0;
   for_each_bin(size_class, [&](const Bin& bin) { used += bin.used_slots_hint(size_class); });
-  if (split_classes.has_merged(size_class, 1)) {
-    return separate_classes(size_class, used, seen);
-  }
-  if (!seen.is_window) return;
+  if (is_merged) return separate_classes(size_class, used, seen);
   const SizeClassInfo& whole = class_info(size_class);
   const SizeClassInfo finer = shape_of(seen.largest);
   // The bytes of the span for each slot, with the tail.

@@ -74,9 +74,9 @@ class alignas(kPageBytes) SmallHeap {
     return TransferStash::batch_slots(size_class);
   }
 
-  /// Records a request that found its magazine empty. If the class has many slots, and its requests
-  /// leave much of each slot unused, the class is split (split_classes.h). pre: kFineLimit < bytes
-  /// <= kLargestSmall
+  /// Records a request that found its magazine empty. Where the requests or the slots of the class
+  /// say so, finer classes serve it from now on (split_classes.h). pre: kFineLimit < bytes <=
+  /// kLargestSmall
   LOAM_INLINE void note_request(unsigned size_class, size_t bytes) {
     if (LOAM_UNLIKELY(split_classes.note(size_class, bytes))) look_at_requests(size_class);
   }

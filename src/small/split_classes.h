@@ -102,7 +102,7 @@ class SplitClasses {
   [[nodiscard]] static constexpr size_t step_of(size_t bytes) { return (bytes + 15) >> kStepShift; }
   [[nodiscard]] static constexpr size_t bytes_of(size_t step) { return step << kStepShift; }
 
-  std::atomic<uint8_t> steps_[(kLargestSmall >> kStepShift) + 1] = {};  // 0: the fixed class
+  std::atomic<uint8_t> steps_[(kLargestSmall >> kStepShift) + 1] = {};  // 0: the merged class
   SizeClassInfo rows_[kMost + 1] = {};
   // The largest request's step, and the number of requests. After the first window the number
   // begins with kWindow.

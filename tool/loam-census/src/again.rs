@@ -14,12 +14,10 @@
 //! reads the heap once more, and keeps next to nothing.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
 
 use loam_process::apart;
 
-use crate::graph::{workers, WINDOW};
+use crate::graph::{share, WINDOW};
 use crate::heap::{self, HeapError};
 use crate::modules::Modules;
 use crate::roots;
@@ -149,40 +147,29 @@ fn pointers(target: &dyn Target, ranges: &[(u64, u64)], blocks: &Table, lost: &T
         }
     }
     let pages = Pages::of(lost);
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new(Found::default());
-    let desk = apart::Desk::here();
-    std::thread::scope(|scope| {
-        for _ in 0..workers().min(pieces.len()) {
-            scope.spawn(|| {
-                desk.help();
-                let mut look = Look {
-                    target,
-                    blocks,
-                    lost,
-                    pages: &pages,
-                    window: vec![0; WINDOW],
-                    hints: (0, 0, 0),
-                    edges: Vec::new(),
-                    reached: vec![0; lost.count().div_ceil(64)],
-                    before: Vec::new(),
-                };
-                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    look.piece(*piece);
-                }
-                let mut found = found
-                    .lock()
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
-                found.edges.append(&mut look.edges);
-                found.before.append(&mut look.before);
-                let reached = (0..lost.count() as u32).filter(|block| look.has(*block));
-                found.reached.extend(reached);
-            });
-        }
-    });
+    let looks = share(
+        pieces.len(),
+        || Look {
+            target,
+            blocks,
+            lost,
+            pages: &pages,
+            window: vec![0; WINDOW],
+            hints: (0, 0, 0),
+            edges: Vec::new(),
+            reached: vec![0; lost.count().div_ceil(64)],
+            before: Vec::new(),
+        },
+        |look, number| look.piece(pieces[number]),
+    );
+    let mut found = Found::default();
+    for mut look in looks {
+        found.edges.append(&mut look.edges);
+        found.before.append(&mut look.before);
+        let reached = (0..lost.count() as u32).filter(|block| look.has(*block));
+        found.reached.extend(reached);
+    }
     found
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// On which pages blocks lie. Pages that are 16 GiB apart share a bit, so it only says where none

@@ -8,7 +8,7 @@
 //! address. Such words are told apart ([`Ends`]): they say that the next block may be held, and
 //! nothing of who holds it.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use loam_format::bytes::u64_at;
@@ -126,10 +126,42 @@ impl Graph {
 }
 
 /// How many threads look.
-pub fn workers() -> usize {
+fn workers() -> usize {
     std::thread::available_parallelism()
         .map_or(2, usize::from)
         .clamp(1, 4)
+}
+
+/// Does each number below `count`, on some threads. A thread does them with a state of its own; the
+/// states are the answer, in no order.
+pub fn share<State: Send>(
+    count: usize,
+    begin: impl Fn() -> State + Sync,
+    work: impl Fn(&mut State, usize) + Sync,
+) -> Vec<State> {
+    let next = AtomicUsize::new(0);
+    let desk = apart::Desk::here();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers().min(count))
+            .map(|_| {
+                scope.spawn(|| {
+                    desk.help();
+                    let mut state = begin();
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= count {
+                            return state;
+                        }
+                        work(&mut state, number);
+                    }
+                })
+            })
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined
+            .map(|state| state.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
 }
 
 struct Unit {
@@ -144,8 +176,6 @@ struct Unit {
 pub fn scan(target: &dyn Target, blocks: &Table, types: &Types) -> Graph {
     let count = blocks.count();
     let units = count.div_ceil(UNIT);
-    let next = AtomicUsize::new(0);
-    let unread = AtomicU64::new(0);
     let mut graph = Graph {
         units: vec![Vec::new(); units],
         offsets: vec![0; count],
@@ -154,30 +184,20 @@ pub fn scan(target: &dyn Target, blocks: &Table, types: &Types) -> Graph {
         unread: 0,
     };
     let done = Mutex::new(&mut graph);
-    let desk = apart::Desk::here();
-    std::thread::scope(|scope| {
-        for _ in 0..workers().min(units) {
-            scope.spawn(|| {
-                desk.help();
-                let mut scanner = Scanner::new(target, blocks, types);
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= units {
-                        break;
-                    }
-                    let unit = scanner.unit(number, count);
-                    let mut graph = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    let first = unit.number * UNIT;
-                    graph.offsets[first..first + unit.offsets.len()].copy_from_slice(&unit.offsets);
-                    graph.types[first..first + unit.types.len()].copy_from_slice(&unit.types);
-                    graph.units[unit.number] = unit.edges;
-                    graph.ends.extend(unit.ends);
-                }
-                unread.fetch_add(scanner.unread, Ordering::Relaxed);
-            });
-        }
-    });
-    graph.unread = unread.into_inner();
+    let scanners = share(
+        units,
+        || Scanner::new(target, blocks, types),
+        |scanner, number| {
+            let unit = scanner.unit(number, count);
+            let mut graph = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let first = unit.number * UNIT;
+            graph.offsets[first..first + unit.offsets.len()].copy_from_slice(&unit.offsets);
+            graph.types[first..first + unit.types.len()].copy_from_slice(&unit.types);
+            graph.units[unit.number] = unit.edges;
+            graph.ends.extend(unit.ends);
+        },
+    );
+    graph.unread = scanners.iter().map(|scanner| scanner.unread).sum();
     graph.ends.sort_unstable();
     graph.ends.dedup();
     graph

@@ -2,15 +2,13 @@
 //! itself.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use loam_format::bytes::u64_at;
 use loam_format::units::bytes;
-use loam_process::apart;
 use loam_process::mappings::Mapping;
 
-use crate::graph::{workers, Ends, WINDOW};
+use crate::graph::{share, Ends, WINDOW};
 use crate::modules::Modules;
 use crate::names;
 use crate::table::Table;
@@ -109,45 +107,33 @@ pub fn find(
     let threads = target.threads();
     let pieces = pieces(target, modules, &threads, heap);
     let named = Mutex::new(Named::default());
-    let edges = Mutex::new((Vec::new(), Vec::new()));
-    let next = AtomicUsize::new(0);
-    let (looked_at, unread) = (AtomicU64::new(0), AtomicU64::new(0));
-    let desk = apart::Desk::here();
-    std::thread::scope(|scope| {
-        for _ in 0..workers().min(pieces.len()) {
-            scope.spawn(|| {
-                desk.help();
-                let mut look = Look {
-                    target,
-                    modules,
-                    types,
-                    blocks,
-                    named: &named,
-                    window: vec![0; WINDOW],
-                    found: Vec::new(),
-                    ends: Ends::default(),
-                    behind: Vec::new(),
-                    hint: 0,
-                    looked_at: 0,
-                    unread: 0,
-                };
-                while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    look.piece(*piece);
-                }
-                looked_at.fetch_add(look.looked_at, Ordering::Relaxed);
-                unread.fetch_add(look.unread, Ordering::Relaxed);
-                let mut edges = edges
-                    .lock()
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
-                edges.0.append(&mut look.found);
-                edges.1.append(&mut look.behind);
-            });
-        }
-    });
+    let looks = share(
+        pieces.len(),
+        || Look {
+            target,
+            modules,
+            types,
+            blocks,
+            named: &named,
+            window: vec![0; WINDOW],
+            found: Vec::new(),
+            ends: Ends::default(),
+            behind: Vec::new(),
+            hint: 0,
+            looked_at: 0,
+            unread: 0,
+        },
+        |look, number| look.piece(pieces[number]),
+    );
+    let (mut edges, mut ends) = (Vec::new(), Vec::new());
+    let (mut looked_at, mut unread) = (0, 0);
+    for mut look in looks {
+        edges.append(&mut look.found);
+        ends.append(&mut look.behind);
+        looked_at += look.looked_at;
+        unread += look.unread;
+    }
     let mut named = named
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    let (mut edges, mut ends) = edges
         .into_inner()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut hint = 0;
@@ -172,8 +158,8 @@ pub fn find(
         edges,
         ends,
         partly: (partly.count(), running.count()),
-        looked_at: looked_at.into_inner(),
-        unread: unread.into_inner(),
+        looked_at,
+        unread,
     }
 }
 
