@@ -229,10 +229,8 @@ impl<'a> Types<'a> {
             }
         }
         let content = Content::of(bytes, size, |address| blocks.find(address, hint).is_some());
-        if matches!(
-            content,
-            Content::Bytes | Content::Pointers | Content::Numbers
-        ) {
+        // Where the heap lies by chance, a pointer's bytes look like a text, or begin like a file.
+        if content != Content::Zeros {
             for place in 1..=EMBEDDED {
                 let Some(word) = word(place) else { break };
                 if let Some(found) = self.table(word, Place::Within(place as u8), lately) {
