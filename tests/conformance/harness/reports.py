@@ -1,4 +1,4 @@
-"""Public bug reports that were tried on the heap: the last section of docs/conformance.md.
+"""Public bug reports that were tried on the heap, as a page beside them.
 
 One file an item under tests/conformance/reports, each with `[[report]]` tables:
 
@@ -6,7 +6,7 @@ One file an item under tests/conformance/reports, each with `[[report]]` tables:
     source     the public reports it comes from
     situation  what a program does
     test       the CTest case that shows it, or "cargo: NAME"; several, separated by ", "
-    result     what Loam does
+    result     what Loam does; links are those of a page in docs/
     others     what other allocators or tools do; "not tried" without a trial
 """
 
@@ -20,13 +20,16 @@ import tomllib
 from .model import ConformanceError
 
 FOLDER = "tests/conformance/reports"
-TITLE = "## Public reports"
+PAGE = f"{FOLDER}/README.md"
+REMAKE = "tests/conformance/run --write-reports"
 FIELDS = ("item", "source", "situation", "test", "result", "others")
 INTRODUCTION = f"""\
-{TITLE}
+<!-- Written by {REMAKE}; do not edit. -->
+
+# Public reports
 
 Bug reports that users of other allocators and tools published, tried on Loam. Each has a test that
-failed when the report was first tried. `{FOLDER}` holds the rows.
+failed when the report was first tried. The rows are those of the files beside this page.
 """
 
 
@@ -51,10 +54,11 @@ def read(root: pathlib.Path) -> list[dict[str, str]]:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    text = " ".join(text.split()).replace("|", "\\|")
+    return re.sub(r"\]\((?!https?:)", "](../../../docs/", text)
 
 
-def section(root: pathlib.Path) -> str:
+def page(root: pathlib.Path) -> str:
     lines = [INTRODUCTION, "| Item | Report | Situation | Loam | Others | Test |", "|" + "---|" * 6]
     for row in read(root):
         tests = ", ".join(f"`{name}`" for name in row["test"].split(", "))
@@ -63,12 +67,9 @@ def section(root: pathlib.Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rewrite(root: pathlib.Path, docs: str) -> None:
-    """Remakes the section alone, without a run of the suites."""
-    path = root / docs
-    before = path.read_text(encoding="utf-8").split(f"\n{TITLE}\n")[0]
-    path.write_text(f"{before.rstrip()}\n\n{section(root)}", encoding="utf-8")
-    print(f"wrote the section of reports in {docs}")
+def write(root: pathlib.Path) -> None:
+    (root / PAGE).write_text(page(root), encoding="utf-8")
+    print(f"wrote {PAGE}")
 
 
 def _test_names(build: pathlib.Path) -> set[str]:
@@ -87,14 +88,13 @@ def _is_case(root: pathlib.Path, test: str, known: set[str]) -> bool:
             any(text.search(path.read_text(encoding="utf-8")) for path in (root / "tests").glob("unit/*/*.cpp")))
 
 
-def check(root: pathlib.Path, docs: str, build: pathlib.Path | None) -> None:
-    """The document must have the section, and each test that a row names must exist."""
+def check(root: pathlib.Path, build: pathlib.Path | None) -> None:
+    """The page must be that of the rows, and each test that a row names must exist."""
     rows = read(root)
     if not rows:
         raise ConformanceError(f"there are no reports in {FOLDER}")
-    if section(root) not in (root / docs).read_text(encoding="utf-8"):
-        raise ConformanceError(f"the reports in {docs} are out of date: "
-                               "remake them with tests/conformance/run --write-reports")
+    if not (root / PAGE).is_file() or page(root) != (root / PAGE).read_text(encoding="utf-8"):
+        raise ConformanceError(f"{PAGE} is out of date: remake it with {REMAKE}")
     known = _test_names(build) if build is not None else None
     rust = "".join(path.read_text(encoding="utf-8") for path in sorted((root / "tool").glob("*/**/*.rs")))
     for row in rows:
@@ -105,4 +105,4 @@ def check(root: pathlib.Path, docs: str, build: pathlib.Path | None) -> None:
                     raise ConformanceError(f"{row['item']}: no test in tool/ is called {name}")
             elif known is not None and test not in known and not _is_case(root, test, known):
                 raise ConformanceError(f"{row['item']}: CTest knows no test {test}")
-    print(f"{docs} has the {len(rows)} reports of {FOLDER}")
+    print(f"{PAGE} has the {len(rows)} reports of {FOLDER}")
