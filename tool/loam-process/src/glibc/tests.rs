@@ -186,6 +186,25 @@ fn a_long_heap_is_read_ahead_and_told_the_same() {
     changes_between(&long, (1..60).step_by(7));
 }
 
+#[test]
+fn of_long_chunks_only_pages_with_headers_are_read() {
+    let mut chunks = vec![(100_000, true), (48, false)].repeat(300);
+    // Short chunks behind them are read in whole windows again.
+    chunks.extend(many());
+    let heap = Heap::of(&chunks);
+    let (found, ended) = heap.walked();
+    assert_eq!((ended.unread, ended.returns), (0, 0));
+    let told = found.iter().map(|chunk| chunk.size);
+    assert!(told.eq(chunks.iter().map(|(size, _)| *size)));
+    let short = many().iter().map(|(size, _)| size).sum::<u64>();
+    let read = heap.read.load(Ordering::SeqCst);
+    assert!(
+        read < 2 * WINDOW + 300 * 2 * 4096 + 2 * short,
+        "{read} bytes"
+    );
+    assert!(heap.reads.load(Ordering::SeqCst) < 2 * 300 + 100);
+}
+
 fn changes_between(before: &[(u64, bool)], times: impl Iterator<Item = u32>) {
     // All neighbours are joined: the start of an old chunk is now within a chunk.
     let mut after = Vec::new();

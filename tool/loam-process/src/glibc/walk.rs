@@ -68,6 +68,9 @@ pub struct Stretch {
 /// under a window that was read ahead. With shorter windows the two threads wake each other more
 /// often, which costs a fifth of a look at 4 GiB.
 pub const WINDOW: u64 = 1 << 20;
+/// From this mean length of chunks on, only the pages with headers are read. Chosen: a call takes
+/// as long as the copy of so many bytes.
+const SPARSE: u64 = 16 << 10;
 /// From this length on, a stretch is read ahead. Chosen: to start a thread takes as long as to read
 /// a quarter of a window.
 const LONG: u64 = 4 * WINDOW;
@@ -117,6 +120,7 @@ pub fn walk(
             stretch,
             ahead: is_long.then(|| Ahead::start(scope, memory)).flatten(),
             window: Window::default(),
+            headers: 0,
             most: WINDOW,
             leads: LEADS + stretch.end.saturating_sub(stretch.start) / BYTES_A_LEAD,
             next: (0, 0),
@@ -216,7 +220,10 @@ struct Walk<'a, M> {
     ahead: Option<Ahead>,
     /// The window that is walked, after room for the word that leads to it.
     window: Window,
-    /// How long the next window is at most. Memory that can not be read makes it shorter.
+    /// How many headers were looked at in the window.
+    headers: u64,
+    /// How long the next window is at most. Memory that can not be read makes it shorter, and so do
+    /// long chunks.
     most: u64,
     /// How many leads out of the window may still be followed.
     leads: u64,
@@ -333,10 +340,20 @@ impl<M: Memory> Walk<'_, M> {
     /// window has to be.
     fn header(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<(u64, u64)> {
         if !self.window.has_header(place) {
+            if leading.is_some() && self.is_sparse(place) {
+                self.most = PAGE;
+            }
+            self.headers = 0;
             self.read_window(place, leading)?;
             self.ask_ahead();
         }
+        self.headers += 1;
         self.window.words(place)
+    }
+
+    /// Whether the chunks between the window's begin and that place are long.
+    fn is_sparse(&self, place: u64) -> bool {
+        self.window.length > 0 && place.saturating_sub(self.window.address) > self.headers * SPARSE
     }
 
     /// The same for a search: a lead out of the window is read by its header alone.

@@ -19,7 +19,7 @@ const RANGE_TAKES: f64 = 1e-6;
 const FIRST: f64 = 20e-6;
 const BOLDER: f64 = 4.0;
 /// The part of a stop that is planned.
-const PLANNED: f64 = 0.7;
+const PLANNED: f64 = 0.8;
 /// The largest call, as a part of the longest stop. While it is made, the next one is prepared.
 const LARGEST: f64 = 0.25;
 /// What a stop does however late it began, as a part of the longest stop.
@@ -83,8 +83,13 @@ impl Pace {
         } else {
             left
         };
-        let takes = planned * self.factor;
+        let takes = self.expects(work).as_secs_f64();
         planned <= self.most * BOLDER && takes <= left && takes <= most * LARGEST
+    }
+
+    /// How long a call will take.
+    pub fn expects(&self, work: Work) -> Duration {
+        Duration::from_secs_f64(work.planned() * self.factor)
     }
 
     /// A call took that long.
@@ -217,6 +222,21 @@ mod tests {
         }
         let pages = most(&pace, Duration::ZERO, true);
         assert!((1000..2000).contains(&pages), "{pages}");
+        // A call that is prepared while another one is made counts on its end.
+        let work = Work { pages, ranges: 1 };
+        let mut ready = Duration::ZERO;
+        let mut calls = 0;
+        while most(&pace, ready, false) > 100 {
+            ready += pace.expects(Work {
+                pages: most(&pace, ready, false),
+                ..work
+            });
+            calls += 1;
+        }
+        assert!(
+            calls >= 3 && ready < MOST.mul_f64(PLANNED),
+            "{calls} {ready:?}"
+        );
         // A late stop does a part, and nothing more behind its first call.
         let late = Duration::from_millis(3);
         assert!(most(&pace, late, true) > 500);

@@ -223,18 +223,21 @@ pub fn in_stop(
     }
     let mut slice = Slice::default();
     let mut checks = Checks::new(&bytes, conditions);
-    let mut fill = |slice: &mut Slice, pace: &Pace| {
+    // `ready`: how long the thread will have stood when the call that it makes ends.
+    let mut fill = |slice: &mut Slice, pace: &Pace, ready: Duration| {
         Batch::fill(&mut checks, pieces, slice, |work, is_first| {
-            pace.allows(work, begun.elapsed(), setting.most, is_first)
+            let stood = begun.elapsed().max(ready);
+            pace.allows(work, stood, setting.most, is_first)
         })
     };
-    let mut batch = fill(&mut slice, pace);
+    let mut batch = fill(&mut slice, pace, Duration::ZERO);
     while !batch.ranges.is_empty() {
         let before = clock.now();
         let mut next = Batch::default();
         // The next chunks are checked while the thread is inside of the kernel.
+        let ready = begun.elapsed() + pace.expects(batch.work);
         let accepted = errand.give_back(&batch.ranges, at_once, || {
-            next = fill(&mut slice, pace);
+            next = fill(&mut slice, pace, ready);
         });
         let accepted = match accepted {
             Ok(accepted) => accepted,
