@@ -81,6 +81,7 @@ LOAM_COLD static void* malloc_inside(size_t size, uintptr_t frame, uintptr_t cal
 
 LOAM_EXPORT void* malloc(size_t size) {
   if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(0, size);
+  if (session_is_off()) return real.malloc(size);
   if (LOAM_UNLIKELY(!hook_enter_outermost()))
     return malloc_inside(size, (uintptr_t)__builtin_frame_address(0),
                          (uintptr_t)__builtin_return_address(0));
@@ -108,6 +109,10 @@ __attribute__((noinline)) static void free_notable(void* block) {
 
 LOAM_EXPORT void free(void* block) {
   if (block == NULL) return;
+  if (session_is_off()) {
+    if (!early_has(block)) real.free(block);
+    return;
+  }
   if (LOAM_UNLIKELY(!hook_enter_outermost())) {
     free_inside(block, (uintptr_t)__builtin_frame_address(0),
                 (uintptr_t)__builtin_return_address(0));
@@ -139,6 +144,7 @@ LOAM_COLD static void* calloc_inside(size_t count, size_t size, uintptr_t frame,
 
 LOAM_EXPORT void* calloc(size_t count, size_t size) {
   if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(0, product(count, size));
+  if (session_is_off()) return real.calloc(count, size);
   if (LOAM_UNLIKELY(!hook_enter_outermost()))
     return calloc_inside(count, size, (uintptr_t)__builtin_frame_address(0),
                          (uintptr_t)__builtin_return_address(0));

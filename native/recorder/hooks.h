@@ -25,12 +25,14 @@ static inline __attribute__((always_inline)) bool hook_enter_outermost(void) {
 // The other case. The hook gives its frame and its return address.
 LOAM_COLD bool hook_enter_inside(uintptr_t frame, uintptr_t caller, uintptr_t* outer);
 
-// False if the real function of another hook made this call; the call is then a part of that one.
+// False if no event is to be written: this process does not record, or the real function of another
+// hook made this call, which is then a part of that one.
 // Such calls come from the allocator's own file. A call from another file comes from a signal
 // handler that interrupted the real function, and is an event of its own. `*outer` is for
 // hook_leave().
 static inline __attribute__((always_inline)) bool hook_enter(uintptr_t* outer) {
   *outer = 0;
+  if (session_is_off()) return false;
   return LOAM_LIKELY(hook_enter_outermost()) ||
          hook_enter_inside((uintptr_t)__builtin_frame_address(0),
                            (uintptr_t)__builtin_return_address(0), outer);

@@ -126,6 +126,7 @@ static inline __attribute__((always_inline)) bool begins_new(uint32_t family) {
   LOAM_EXPORT void* _Zn##name declared;                                                            \
   LOAM_EXPORT void* _Zn##name declared {                                                           \
     if (LOAM_UNLIKELY(new_##name == NULL)) find_late(&new_##name, "_Zn" #name);                    \
+    if (session_is_off() && new_##name != NULL) return new_##name passed;                          \
     const bool is_outer = begins_new(kind);                                                        \
     void* block = new_##name != NULL ? new_##name passed : new_without_library(size, alignment);   \
     if (LOAM_UNLIKELY(is_outer && self.family != 0)) hook_allocated(block, size, kind, alignment); \

@@ -19,17 +19,13 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-// New -> Beginning -> Open -> Off, or from Beginning straight to Off. A child starts with its
-// parent's state.
-enum { kNew, kBeginning, kOpen, kOff };
-
 static _Atomic uint32_t never;
 _Atomic uint32_t* recording = &never;
 const Session* session;
 Control* control;
 Slot* slots;
 
-static _Atomic int state = kNew;
+_Atomic int session_state = kNew;
 static uint32_t generation;
 static _Atomic uint32_t forks;
 static uint32_t announced;
@@ -56,7 +52,7 @@ static bool is_drained(void) {
   return kernel_is_held(path);
 }
 
-static void off_silently(void) { atomic_store(&state, kOff); }
+static void off_silently(void) { atomic_store(&session_state, kOff); }
 
 // In session_attach() a failure is returned to the caller, and is not written to the program's
 // standard error.
@@ -76,7 +72,7 @@ static void say_off(const char* what, int error) {
 }
 
 void session_off(const char* what, int error) {
-  const int before = atomic_exchange(&state, kOff);
+  const int before = atomic_exchange(&session_state, kOff);
   atomic_store(recording, 0);
   if (before == kOff) return;
   if (before == kOpen && control != NULL) {
@@ -91,13 +87,13 @@ void session_off(const char* what, int error) {
 }
 
 void session_off_over(void) {
-  if (atomic_exchange(&state, kOff) == kOff) return;
+  if (atomic_exchange(&session_state, kOff) == kOff) return;
   atomic_store(recording, 0);
   atomic_store(&control->state, kSwitchedOff);
 }
 
 void session_off_abandoned(void) {
-  if (atomic_exchange(&state, kOff) == kOff) return;
+  if (atomic_exchange(&session_state, kOff) == kOff) return;
   atomic_store(recording, 0);
   char path[sizeof folder + 16];
   name_page(path, path + sizeof path);
@@ -251,24 +247,24 @@ static bool begin(const char* where, uint32_t how) {
 }
 
 bool session_begin(void) {
-  int before = atomic_load(&state);
+  int before = atomic_load(&session_state);
   // If the state is open and the word is zero, the word was wiped: this is a child with memory of
   // its own.
   if (before != kNew && before != kOpen) return false;
   // Before the C library has started there is no environment, so the answer is not known yet.
   if (before == kNew && environ == NULL) return false;
   if (before == kOpen && atomic_load(recording) != 0) return true;
-  if (!atomic_compare_exchange_strong(&state, &before, kBeginning)) return false;
+  if (!atomic_compare_exchange_strong(&session_state, &before, kBeginning)) return false;
   const int saved = errno;
   const bool begins = begin(getenv("LOAM_RECORD"), before == kOpen ? kBeganByFork : kBeganByExec);
   if (begins) {
     ++generation;
     int expected = kBeginning;
-    if (atomic_compare_exchange_strong(&state, &expected, kOpen))
+    if (atomic_compare_exchange_strong(&session_state, &expected, kOpen))
       atomic_store(recording, generation);
     // The allocations of this call are recorded already.
     if (before == kNew) start_once();
-  } else if (atomic_load(&state) != kOff) {
+  } else if (atomic_load(&session_state) != kOff) {
     off_silently();
   }
   errno = saved;
@@ -277,17 +273,17 @@ bool session_begin(void) {
 
 bool session_attach(const char* where, const char** why) {
   session_forget();
-  atomic_store(&state, kBeginning);
+  atomic_store(&session_state, kBeginning);
   is_attaching = true;
   refusal = "the rings' folder can not be used";
   const bool begins = begin(where, kBeganByAttach);
   is_attaching = false;
   if (begins) {
     ++generation;
-    atomic_store(&state, kOpen);
+    atomic_store(&session_state, kOpen);
     atomic_store(recording, generation);
   } else {
-    atomic_store(&state, kOff);
+    atomic_store(&session_state, kOff);
     *why = refusal;
   }
   return begins;

@@ -20,6 +20,17 @@ extern LOAM_HIDDEN const Session* session;
 extern LOAM_HIDDEN Control* control;
 extern LOAM_HIDDEN Slot* slots;
 
+// New -> Beginning -> Open -> Off, or from Beginning straight to Off. A child starts with its
+// parent's state. Off is final: only an attached heap, which calls no hook, begins again.
+enum { kNew, kBeginning, kOpen, kOff };
+extern LOAM_HIDDEN _Atomic int session_state;
+
+// Whether this process writes no events any more, or never does. A hook then only calls the real
+// function. Relaxed: a hook that sees it late writes an event, which finds no ring.
+static inline bool session_is_off(void) {
+  return LOAM_UNLIKELY(atomic_load_explicit(&session_state, memory_order_relaxed) == kOff);
+}
+
 // Makes this process's file, if the process is part of a recording and has none. Call where
 // *recording is zero.
 bool session_begin(void);
