@@ -2,7 +2,8 @@
 """Compares the documents with the tree. Links, anchors, file names, function names and make targets
 must exist. `A::b`, in a comment too, must be declared in A. No tracked file may name a machine's
 folders or a package registry's host. A version that was written by hand must be that of
-include/loam/loam.h. The README must stay short.
+include/loam/loam.h. The README and docs/ must stay short, and their lines narrow. A figure of an
+experiment must be one of the README's generated table.
 
     tools/check_docs.py [--root DIR]
     tools/check_docs.py --self-test
@@ -22,6 +23,9 @@ from pathlib import Path
 import cxx_names
 
 README_LINES = 150
+# Of docs/ without decisions and releases. Cut what is said twice before this becomes more.
+DOCS_LINES = 5000
+DOCS_COLUMNS = 120
 
 CODE_SUFFIXES = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".sh", ".cmake", ".toml", ".js", ".json",
                  ".html", ".in", ".md", ".txt", ".map", ".css"}
@@ -63,6 +67,10 @@ VERSIONED = {
     "tests/packaging/consumer/CMakeLists.txt": re.compile(r"find_package\(loam ([\d.]*)"),
 }
 CXX_SUFFIXES = {".h", ".hpp", ".c", ".cpp"}
+# What bench/publish writes into the README, and figures with a column's unit.
+RESULTS = re.compile(r"<!-- results: begin.*?-->\n(.*?)<!-- results: end -->", re.S)
+UNIT = re.compile(r"^[\d.]+ ?(%|x|MiB|)$")
+FIGURE = re.compile(r"(?<![\w.,/-])(\d+(?:\.\d+)?) ?(%|x(?!\w)|MiB|)(?![\w.]*\w)")
 MAKE = re.compile(r"\bmake((?: [a-z][\w-]*)+)")
 
 
@@ -234,6 +242,74 @@ def check_make_targets(repository: Repository, document: str, text: str,
                                   f"the Makefile has no target '{target}'")
 
 
+def check_size(repository: Repository, errors: list[str]) -> None:
+    """docs/ without its history is short, and its prose is narrow. Tables, pictures and what a
+    program printed may be wide."""
+    pages = [name for name in repository.documents()
+             if name.startswith("docs/") and not name.startswith((DECISIONS, "docs/releases/"))]
+    lines = sum((repository.text(name) or "").count("\n") for name in pages)
+    if lines > DOCS_LINES:
+        errors.append(f"docs/: {lines} lines; {DOCS_LINES} is the limit. Cut what is said twice")
+    for name in pages:
+        for number, line in enumerate(blank(repository.text(name) or "", FENCE).splitlines(), 1):
+            if len(line.rstrip()) > DOCS_COLUMNS and not line.lstrip().startswith(("|", "![")):
+                errors.append(f"{name}:{number}: {len(line)} columns; {DOCS_COLUMNS} is the limit")
+
+
+def row_cells(line: str) -> list[str]:
+    return [cell.strip().strip("*").strip() for cell in line.strip().strip("|").split("|")]
+
+
+def pieces(text: str) -> list[tuple[int, str]]:
+    """The sentences of a document, and the rows of its tables with their heading and their header."""
+    found, heading, header, paragraph, first = [], "", "", [], 0
+    for number, line in enumerate([*blank(text, FENCE).splitlines(), ""], 1):
+        is_row = line.startswith("|")
+        if paragraph and (is_row or not line.strip() or line.startswith("#")):
+            found += [(first, sentence) for sentence in re.split(r"(?<=[.:;]) ", " ".join(paragraph))]
+            paragraph = []
+        if line.startswith("#"):
+            heading, header = line, ""
+        elif is_row:
+            header = header or line
+            found.append((number, f"{heading} {header if header != line else ''} {line}"))
+        elif line.strip():
+            first = number if not paragraph else first
+            paragraph.append(line.strip())
+        if not is_row:
+            header = ""
+    return found
+
+
+def check_figures(repository: Repository, errors: list[str]) -> None:
+    """Who names an experiment of the README's table and an allocator, and a figure in the unit of
+    one of its columns, must say what the table says."""
+    table = RESULTS.search(repository.text("README.md") or "")
+    if not table:
+        return
+    rows = [row_cells(line) for line in table[1].splitlines() if line.startswith("|")]
+    titles, body = rows[0], rows[2:]
+    units = [match[1] if (match := UNIT.match(cell)) else None for cell in body[0]]
+    family = {row[0]: row[0].split()[0].lower() for row in body}
+    for document in ["README.md", *(name for name in repository.documents()
+                                    if name.startswith("docs/") and not name.startswith(
+                                        (DECISIONS, "docs/releases/")))]:
+        for line, piece in pieces(blank(repository.text(document) or "", RESULTS)):
+            named = [row for row in body if re.search(rf"\b{family[row[0]]}\b", piece.lower())]
+            for unit in {unit for unit in units if unit is not None}:
+                columns = [at for at, title in enumerate(titles) if units[at] == unit and any(
+                    f"`{span}`" in piece for span in SPAN.findall(title))
+                    or units[at] == unit == "%" and "overhead" in piece]
+                told = {figure for figure, of in FIGURE.findall(piece) if of == unit
+                        and (of or re.fullmatch(r"\d\.\d\d", figure))}
+                known = {number for row in named for at in columns
+                         for number in re.findall(r"[\d.]+", row[at])}
+                if named and columns and told - known:
+                    errors.append(f"{document}:{line}: says {', '.join(sorted(told - known))} {unit} of "
+                                  f"{', '.join(titles[at] for at in columns)}; the README's table says "
+                                  f"{', '.join(sorted(known))}")
+
+
 def check_decisions(repository: Repository, errors: list[str]) -> None:
     """Each decision note must have one row in the index, with the note's own title and a status."""
     index = repository.text(DECISIONS + "README.md") or ""
@@ -299,6 +375,8 @@ def check(root: Path) -> list[str]:
         check_links(repository, document, text, errors)
         check_names(repository, document, text, errors)
         check_make_targets(repository, document, text, errors)
+    check_size(repository, errors)
+    check_figures(repository, errors)
     check_decisions(repository, errors)
     check_comments(repository, errors)
     check_versions(repository, errors)
@@ -308,11 +386,16 @@ def check(root: Path) -> list[str]:
 
 # --- The check checked: each rule broken once, on purpose ----------------------------------------
 
+RESULTS_GOOD = (
+    "<!-- results: begin. -->\n| | `run` time | `run` memory overhead |\n|---|---|---|\n"
+    "| glibc 2.36 | 1.00x | **9.9 %** |\n| **Loam** | 0.60x | 10.5 % |\n<!-- results: end -->\n")
 GOOD = {
     "README.md": "# Loam\n\nSee [the map](docs/map.md#how-it-is-found), `src/map/page_map.h`, "
                  "`page_map.h`, `PageMap::find()` and `build/loam`; run `make test`.\n"
                  "`3.14`, `std::vector::at()`, `NAME.cpp` and `malloc(3)` are no files.\n"
-                 "```\n$ make test\nnot `checked()` here\n```\n",
+                 "```\n$ make test\nnot `checked()` here\n```\n"
+                 + RESULTS_GOOD +
+                 "With `run` Loam takes 0.60x and has 10.5 %, not 20.5 MiB.\n",
     "docs/map.md": "# Map\n\n## How it is found\n\n[up](../README.md), `../src/map/page_map.h`\n",
     "src/map/page_map.h": "struct PageMap : Base { int find(); union { int low; } word; };\n"
                           "// malloc; PageMap::low, PageMap::word, PageMap::inherited, kNear\n",
@@ -352,6 +435,13 @@ BROKEN = {
     "an old version": ("packaging/vcpkg/vcpkg.json", '{"version-string": "0.2.1"}\n', "has version 0.2.1"),
     "a version like another": ("examples/CMakeLists.txt", "find_package(loam 0.20)\n", "has version 0.20"),
     "a version that is gone": ("docs/install.md", "# Install\n", "no version"),
+    "docs that grew": ("docs/a.md", "line\n" * DOCS_LINES, "is the limit. Cut"),
+    "a wide line": ("docs/a.md", "wide " * 25 + "\n", "is the limit"),
+    "a figure of another day": ("docs/a.md", "Under `run` Loam has 8.8 % more.\n", "says 8.8 %"),
+    "a figure of another day in a table": ("docs/a.md", "## `run`\n\n| Loam | glibc |\n|---|---|\n"
+                                           "| 10.5 % | 14.2 % |\n", "says 14.2 %"),
+    "an overhead of another day": ("docs/a.md", "Its overhead is 12 % under glibc.\n", "says 12 %"),
+    "a time of another day": ("README.md", RESULTS_GOOD + "`run` takes Loam 0.61x.\n", "says 0.61"),
     "a long README": ("README.md", "line\n" * (README_LINES + 1), "is the limit"),
 }
 

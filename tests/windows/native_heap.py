@@ -4,7 +4,7 @@
 
     tests/windows/native_heap.py --program HEAPS --windows RUNNER [--write]
 
-On Linux the same tests pass on Loam. docs/windows.md lists those that Wine's heap does not pass,
+On Linux the same tests pass on Loam. wine_heap.md lists those that Wine's heap does not pass,
 with the reason, and exactly these fail here. Each runs in a process of its own, because some end
 it. --write adds rows for new ones, with a question mark for the reason, and removes those that
 pass. Exit status: 0 as listed, 1 not.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import each
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "windows.md"
+DOCUMENT = Path(__file__).resolve().with_name("wine_heap.md")
 BEGIN, END = "<!-- tests/windows/native_heap.py: begin -->", "<!-- tests/windows/native_heap.py: end -->"
 ROW = re.compile(r"^\| `(\S+)` \| (.*) \|$", re.M)
 FILTER = "*/win32.*:Win32*"

@@ -1,4 +1,4 @@
-"""What a run prints and writes: lines for people, JSON for programs, the table of the docs."""
+"""What a run prints and writes: lines for people, JSON for programs, the page of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 
 from .model import Case, ConformanceError, Result, Run, Status, Verdict
 
-DOCS = "docs/conformance.md"
+DOCS = "tests/conformance/results.md"
 REMAKE = "tests/conformance/run --write-docs"
 FORMAT_VERSION = 1
 
@@ -26,8 +26,8 @@ against small shim headers of ours, and runs each test as a case of its own unde
 
 A test that fails is run once more without the library. If it fails there as well, the shim, the
 machine or the test is at fault, and it is reported as broken instead of as a failure of the heap.
-`tests/conformance/README.md` says how to run and extend the suites. Bug reports that users of
-other allocators published were tried as well: [each has a test](../tests/conformance/reports/README.md).
+[README.md](README.md) says how to run and extend the suites. Bug reports that users of
+other allocators published were tried as well: [each has a test](reports/README.md).
 """
 
 
