@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! signals (blocked in every thread) -> signalfd -+
-//!                                                +-> poll in a thread of its own -> Ending -> the verb's loop
-//! terminals and pipes (hang-up, no reader) ------+         |
-//!                                                          +-> ends the process itself: at once, or where the
-//!                                                              verb has not ended after its grace
+//!                                                +-> poll in a thread of its own
+//! terminals and pipes (hang-up, no reader) ------+     |
+//!                                                      +-> Ending -> the verb's loop
+//!                                                      +-> ends the process itself: at once, or
+//!                                                          where the verb has not after its grace
 //! ```
 //!
 //! The thread waits for nothing else, so a verb ends too while its work hangs: in a file system

@@ -8,8 +8,8 @@ use crate::output;
 pub fn warn_of_other_files(symbols: &Symbols) {
     for path in symbols.other_files() {
         output::print_warning(&format!(
-            "{path} is not the file that was recorded (its build id or its checksum differs): its functions stay \
-             without names"
+            "{path} is not the file that was recorded (its build id or its checksum differs): its \
+             functions stay without names"
         ));
     }
     if let Some((first, rest)) = symbols.unsure_files().split_first() {
@@ -18,7 +18,8 @@ pub fn warn_of_other_files(symbols: &Symbols) {
             more => format!(" and {more} more"),
         };
         output::print_warning(&format!(
-            "the recording does not say which files {first}{more} were: names are those of the files that are here now"
+            "the recording does not say which files {first}{more} were: names are those of the \
+             files that are here now"
         ));
     }
 }

@@ -79,8 +79,9 @@ fn document(folder: &Path, name: &str, tree: &Tree) -> PathBuf {
     let document = json!({
         "format": "loam-census", "version": 1, "pid": 1, "name": "app",
         "census": {
-            "allocator": "glibc 2.36", "live": sum, "rows": [], "contents": {}, "lost": none, "groups": [],
-            "doubtful": none, "fleeting": none, "between": null, "seconds": 1.0, "when": 1.0, "problems": [],
+            "allocator": "glibc 2.36", "live": sum, "rows": [], "contents": {}, "lost": none,
+            "groups": [], "doubtful": none, "fleeting": none, "between": null, "seconds": 1.0,
+            "when": 1.0, "problems": [],
             "tree": tree,
         },
     });

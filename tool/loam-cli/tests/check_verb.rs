@@ -18,7 +18,8 @@ const HEAP: &str = r#"
 #include <errno.h>
 #include <stddef.h>
 void *__libc_malloc(size_t); void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t); void __libc_free(void *); void *__libc_memalign(size_t, size_t);
+void *__libc_realloc(void *, size_t); void __libc_free(void *);
+void *__libc_memalign(size_t, size_t);
 int loam_counters = 1;
 void *malloc(size_t n) { return __libc_malloc(n); }
 void *calloc(size_t n, size_t m) { return __libc_calloc(n, m); }
@@ -27,7 +28,10 @@ void *reallocarray(void *p, size_t n, size_t m) { return __libc_realloc(p, n * m
 void free(void *p) { __libc_free(p); }
 void *memalign(size_t a, size_t n) { return __libc_memalign(a, n); }
 void *aligned_alloc(size_t a, size_t n) { return __libc_memalign(a, n); }
-int posix_memalign(void **p, size_t a, size_t n) { *p = __libc_memalign(a, n); return *p ? 0 : ENOMEM; }
+int posix_memalign(void **p, size_t a, size_t n) {
+  *p = __libc_memalign(a, n);
+  return *p ? 0 : ENOMEM;
+}
 "#;
 
 /// A program that uses the family, prints `ready` and waits for the end of its input.
@@ -63,7 +67,10 @@ const OWN: &str = r#"
 #include <stddef.h>
 static char bytes[1 << 20];
 static size_t used;
-VISIBLE void *malloc(size_t n) { used += (n + 15) & ~15ul; return bytes + used - ((n + 15) & ~15ul); }
+VISIBLE void *malloc(size_t n) {
+  used += (n + 15) & ~15ul;
+  return bytes + used - ((n + 15) & ~15ul);
+}
 VISIBLE void free(void *p) { (void)p; }
 void *use(void) { return malloc(3); }
 "#;
@@ -392,19 +399,25 @@ fn half_an_override_in_front_of_the_heap_is_unsafe() {
 /// A heap that has every form and, unlike the stand-in that passes calls on, the C library's names.
 /// As in the heap since it has them, its forms end in the program's own.
 fn heap_with_operators(bench: &Bench, name: &str, more: &str) -> String {
-    let operators = "void *_Znwm(unsigned long n) { return malloc(n); } void _ZdlPv(void *p) { free(p); }\n\
-                     void *_Znam(unsigned long n) { return malloc(n); } void _ZdaPv(void *p) { free(p); }\n\
+    let operators = "void *_Znwm(unsigned long n) { return malloc(n); } void _ZdlPv(void *p) \
+                     { free(p); }\n\
+                     void *_Znam(unsigned long n) { return malloc(n); } void _ZdaPv(void *p) \
+                     { free(p); }\n\
                      void *_ZnwmRKSt9nothrow_t(unsigned long n, void *t) { return malloc(n); }\n\
-                     void _ZdlPvm(void *p, unsigned long n) { free(p); } void _ZdaPvm(void *p, unsigned long n) { free(p); }\n";
+                     void _ZdlPvm(void *p, unsigned long n) { free(p); } void _ZdaPvm(void *p, \
+                     unsigned long n) { free(p); }\n";
     let code = format!(
         "#include <stdlib.h>\nint loam_counters = 1;\n{FAMILY_OF_ITS_OWN}{operators}{more}"
     );
     bench.library(name, &code, &["-w"])
 }
 
-const FAMILY_OF_ITS_OWN: &str = "void *malloc(size_t n) { return 0; } void free(void *p) {} void *calloc(size_t n, size_t m) { return 0; }\n\
-     void *realloc(void *p, size_t n) { return 0; } void *memalign(size_t a, size_t n) { return 0; }\n\
-     void *aligned_alloc(size_t a, size_t n) { return 0; } int posix_memalign(void **p, size_t a, size_t n) { return 12; }\n\
+const FAMILY_OF_ITS_OWN: &str = "void *malloc(size_t n) { return 0; } void free(void *p) {} void \
+     *calloc(size_t n, size_t m) { return 0; }\n\
+     void *realloc(void *p, size_t n) { return 0; } void *memalign(size_t a, size_t n) \
+     { return 0; }\n\
+     void *aligned_alloc(size_t a, size_t n) { return 0; } int posix_memalign(void **p, size_t a, \
+     size_t n) { return 12; }\n\
      void *reallocarray(void *p, size_t n, size_t m) { return 0; }\n";
 
 #[test]
@@ -423,7 +436,8 @@ fn operators_replaced_in_part_are_unsafe_only_where_the_other_forms_end_elsewher
                    DELETE\n\
                    void _ZdlPvm(void *, unsigned long);\n\
                    void *_ZnwmRKSt9nothrow_t(unsigned long, void *);\n\
-                   int main(void) { _ZdlPvm(_Znwm(8), 8); _ZdlPvm(_ZnwmRKSt9nothrow_t(8, 0), 8); return 0; }\n";
+                   int main(void) \
+                   { _ZdlPvm(_Znwm(8), 8); _ZdlPvm(_ZnwmRKSt9nothrow_t(8, 0), 8); return 0; }\n";
     let pair = partial.replace("DELETE", "void _ZdlPv(void *p) { free((char *)p - 32); }");
     let options = [
         "-rdynamic",

@@ -356,8 +356,8 @@ fn a_collector_that_is_away_gets_its_data_later_and_a_signal_ends_it_well() {
 }
 
 /// A tree of Python objects, on the heap: lists that hold strings.
-const HOLDER: &str = "keep = [[str(i) * 20 for i in range(j, j + 10)] for j in range(2000)]; print('ready', flush=True); \
-                      input()";
+const HOLDER: &str = "keep = [[str(i) * 20 for i in range(j, j + 10)] for j in range(2000)]; \
+                      print('ready', flush=True); input()";
 
 fn holder() -> Option<common::Talker> {
     let library = common::library()?;

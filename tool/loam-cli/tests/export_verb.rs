@@ -160,7 +160,8 @@ fn a_real_server_scrapes_a_real_program_until_it_ends() {
     let (_exporter, address) = export(&["--match", "^sleep$"]);
     let dir = tempfile::tempdir().unwrap();
     let configuration = format!(
-        "scrape_configs:\n- job_name: loam\n  scrape_interval: 500ms\n  static_configs:\n  - targets: ['{address}']\n"
+        "scrape_configs:\n- job_name: loam\n  scrape_interval: 500ms\n  static_configs:\n  - \
+         targets: ['{address}']\n"
     );
     std::fs::write(dir.path().join("p.yml"), configuration).unwrap();
     let (_server, free) = serve(&server, dir.path());

@@ -105,9 +105,13 @@ fn a_program_whose_main_thread_has_ended_is_alive_to_every_verb() {
     // start of its own.
     std::fs::write(
         &source,
-        "#include <pthread.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
-         static void *stay(void *all) { volatile char *p = malloc(1000); p[0] = 1; for (;;) pause(); return all; }\n\
-         int main(void) { pthread_t one; usleep(60000); pthread_create(&one, 0, stay, 0); pthread_exit(0); }\n",
+        "#include <pthread.h>\n\
+         #include <stdlib.h>\n\
+         #include <unistd.h>\n\
+         static void *stay(void *all) \
+         { volatile char *p = malloc(1000); p[0] = 1; for (;;) pause(); return all; }\n\
+         int main(void) \
+         { pthread_t one; usleep(60000); pthread_create(&one, 0, stay, 0); pthread_exit(0); }\n",
     )
     .unwrap();
     let program = lab.path("leaves");

@@ -14,7 +14,8 @@ use zip::ZipWriter;
 use crate::common::{self, skip, Ran};
 
 /// Prints the names of the heap in its own memory.
-const SHOW: &str = "while read -r line; do case $line in *libloam.so*) echo \"$line\"; esac; done < /proc/self/maps";
+const SHOW: &str = "while read -r line; do case $line in *libloam.so*) echo \"$line\"; esac; done \
+                    < /proc/self/maps";
 
 /// The tool with the heap for glibc behind it.
 fn one_file(folder: &Path, parts: &[&str]) -> Option<PathBuf> {
@@ -103,7 +104,8 @@ fn where_no_folder_takes_programs_the_heap_is_a_file_in_memory() {
         return;
     };
     // The tool is started by a path that stays reachable.
-    let script = "set -e; exec 9< \"$0\"; for one in /tmp /var/tmp /run /dev/shm; do mount -t tmpfs -o noexec none $one; done
+    let script = "set -e; exec 9< \"$0\"
+        for one in /tmp /var/tmp /run /dev/shm; do mount -t tmpfs -o noexec none $one; done
         cd /; TMPDIR=/tmp /proc/self/fd/9 run -- sh -c \"$1\"
         /proc/self/fd/9 record -o /tmp/t -- sh -c :";
     let ran = Command::new("unshare")

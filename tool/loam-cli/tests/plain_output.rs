@@ -392,17 +392,28 @@ fn imports_of_strangers() {
         (
             "heaptrack",
             format!(
-                "v 10400 3\nX ./{plain} ../../evil\nI 1000 5e298f\ns {}\ns {}\na 64 1\n+ 0\na 10 2\n+ 1\nc a\n- 0\nR 3e5\n",
+                "v 10400 3\nX ./{plain} ../../evil\nI 1000 5e298f\ns {}\ns {}\na 64 1\n+ 0\na 10 \
+                 2\n+ 1\nc a\n- 0\nR 3e5\n",
                 length(&plain),
                 length("../../../evil")
             ),
         ),
         (
             "raw",
-            format!("v 10400 3\nx {}\nX ./{plain}\nI 1000 5e298f\nm 1 -\nt 7f 0\n+ 64 1 a000\nc 14\n- a000\n", length(&plain)),
+            format!(
+                "v 10400 3\nx {}\nX ./{plain}\nI 1000 5e298f\nm 1 -\nt 7f 0\n+ 64 1 a000\nc \
+                     14\n- a000\n",
+                length(&plain)
+            ),
         ),
-        ("logalloc", format!("5 6 malloc(32)=0x7f90495120e0\n5 6 {plain}(32)=0x7f\n")),
-        ("android", format!("186: malloc 0xb6038060 20 1000000 1001000\n186: {plain} 0xb6 1\n")),
+        (
+            "logalloc",
+            format!("5 6 malloc(32)=0x7f90495120e0\n5 6 {plain}(32)=0x7f\n"),
+        ),
+        (
+            "android",
+            format!("186: malloc 0xb6038060 20 1000000 1001000\n186: {plain} 0xb6 1\n"),
+        ),
     ];
     for (name, text) in files {
         std::fs::write(dir.join(name), text).unwrap();

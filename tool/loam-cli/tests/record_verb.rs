@@ -1,7 +1,6 @@
 //! `loam record`: programs with one hazard each (tests/recorder), over the system's malloc and over
 //! Loam; and whatever can go wrong with the file or with the one who records.
 
-use crate::common;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{compile, recorder, root, skip, Ran};
+use crate::common::{self, compile, recorder, root, skip, Ran};
 use loam_format::trace::{
     Ended, Event, Frame, How, Item, Items, Mark, Process, Sample, Stack, Wanted,
 };
@@ -496,7 +495,7 @@ fn the_second_signal_ends_the_recording_and_leaves_the_program_alone() {
     let Some(_) = recorder() else { return };
     let place = Place::new("endings");
     let script = place.path("patient.sh");
-    let text = "#!/bin/bash\ntrap 'echo got it' TERM\necho ready\nfor i in 1 2 3 4 5 6 7 8; do sleep 0.25; done\necho done\n";
+    let text = "#!/bin/bash\ntrap 'echo got it' TERM\necho ready\nfor i in {1..8}; do sleep 0.25; done\necho done\n";
     common::executable(&script, text);
     let mut command = common::loam();
     command.current_dir(place.dir.path());

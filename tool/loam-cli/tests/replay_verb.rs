@@ -106,8 +106,10 @@ fn what_an_allocator_has_before_its_first_block_counts_as_its_memory() {
     std::fs::write(
         &source,
         format!(
-            "#include <string.h>\n#include <sys/mman.h>\n\
-             __attribute__((constructor)) static void start(void) {{ memset(mmap(0, {FIXED}, 3, 0x22, -1, 0), 1, {FIXED}); }}\n"
+            "#include <string.h>\n\
+             #include <sys/mman.h>\n\
+             __attribute__((constructor)) static void start(void) {{ memset(mmap(0, {FIXED}, 3, \
+             0x22, -1, 0), 1, {FIXED}); }}\n"
         ),
     )
     .unwrap();

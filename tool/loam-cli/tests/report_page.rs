@@ -73,7 +73,8 @@ const PROBE_ALL: &str = r#"<script>
           problems.push(`${chart.id}: no number`);
         const places = chart.x.categories || [];
         for (const place of new Set(places))
-          if (!texts.some((t) => t.textContent === place)) problems.push(`${chart.id}: no ${place}`);
+          if (!texts.some((t) => t.textContent === place))
+            problems.push(`${chart.id}: no ${place}`);
         if (node.tabIndex !== 0) problems.push(`${chart.id}: not reachable`);
         const figure = node.closest('figure');
         saved.length = 0;
@@ -91,7 +92,8 @@ const PROBE_ALL: &str = r#"<script>
         node.focus();
         node.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
         if (document.activeElement !== node) problems.push(`${chart.id}: takes no focus`);
-        if (figure.querySelectorAll('details td').length < 1) problems.push(`${chart.id}: no table`);
+        if (figure.querySelectorAll('details td').length < 1)
+          problems.push(`${chart.id}: no table`);
         if (legend.querySelectorAll('button').length !== chart.curves.length)
           problems.push(`${chart.id}: legend`);
       }

@@ -168,9 +168,12 @@ fn what_can_not_be_started_has_the_shells_exit_codes() {
 fn programs_that_can_not_take_the_heap_are_refused_with_the_reason() {
     let lab = Lab::new();
     let main = "int main(void) { return 0; }";
-    let own = "#include <stddef.h>\nstatic char b[1 << 20]; static size_t n;\n\
-               void *malloc(size_t s) { n += (s + 15) & ~15ul; return b + n - ((s + 15) & ~15ul); }\n\
-               void free(void *p) { (void)p; }\nint main(void) { return 0; }";
+    let own = "#include <stddef.h>\n\
+               static char b[1 << 20]; static size_t n;\n\
+               void *malloc(size_t s) \
+               { n += (s + 15) & ~15ul; return b + n - ((s + 15) & ~15ul); }\n\
+               void free(void *p) { (void)p; }\n\
+               int main(void) { return 0; }";
     let fixed = program(&lab, "fixed", main, &["-static"]);
     let exporting = program(&lab, "exporting", own, &["-rdynamic", "-fno-builtin"]);
     for (path, said) in [

@@ -144,7 +144,11 @@ fn the_rings_are_private_under_any_umask() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
     command.current_dir(folder.path());
-    command.args(["-c", "umask 0; exec \"$0\" record --output t.trace -- sh -c 'stat -c %a \"$LOAM_RECORD\" \"$LOAM_RECORD\"/*'"]);
+    command.args([
+        "-c",
+        "umask 0; exec \"$0\" record --output t.trace -- sh -c 'stat -c %a \
+                         \"$LOAM_RECORD\" \"$LOAM_RECORD\"/*'",
+    ]);
     let ran = Ran::of(command.arg(env!("CARGO_BIN_EXE_loam")).output().unwrap());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let modes: Vec<&str> = ran.out.lines().collect();
@@ -249,7 +253,8 @@ fn a_recording_in_another_namespace_is_left_alone() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let other = "unshare -fp --mount-proc \"$0\" record --output other.trace -- true && ls \"$LOAM_RECORD\"/session";
+    let other = "unshare -fp --mount-proc \"$0\" record --output other.trace -- true && ls \
+                 \"$LOAM_RECORD\"/session";
     let mut command = loam();
     command.current_dir(folder.path());
     command.args(["record", "--output", "t.trace", "--", "sh", "-c", other]);

@@ -112,13 +112,17 @@ for table in sys.argv[1:]:
     wanted = [json.loads(line) for line in open(f'{table}.jsonl')]
     assert read == wanted, (table, read[:2], wanted[:2])
     assert list(read[0]) == list(wanted[0]), table
-    kinds = {kind for _, kind in duckdb.execute(f\"SELECT name, type FROM parquet_schema('{table}.parquet') WHERE num_children IS NULL\").fetchall()}
+    kinds = {kind for _, kind in duckdb.execute(f\"SELECT name, type FROM \
+parquet_schema('{table}.parquet') WHERE num_children IS NULL\").fetchall()}
     assert kinds <= {'INT64', 'DOUBLE', 'BYTE_ARRAY', 'BOOLEAN'}, kinds
-    header = duckdb.execute(f\"SELECT value FROM parquet_kv_metadata('{table}.parquet') WHERE key = 'loam.trace.header'\").fetchone()[0]
+    header = duckdb.execute(f\"SELECT value FROM parquet_kv_metadata('{table}.parquet') \
+WHERE key = 'loam.trace.header'\").fetchone()[0]
     assert json.loads(header.decode())['page_size'] == 4096
-    packed = duckdb.execute(f\"SELECT DISTINCT compression FROM parquet_metadata('{table}.parquet')\").fetchall()
+    packed = duckdb.execute(f\"SELECT DISTINCT compression FROM \
+parquet_metadata('{table}.parquet')\").fetchall()
     assert packed == [('ZSTD',)], packed
-print(duckdb.execute(\"SELECT count(*), sum(size) FROM 'blocks.parquet' WHERE \\\"end\\\" IS NULL\").fetchone())
+print(duckdb.execute(\"SELECT count(*), sum(size) FROM 'blocks.parquet' \
+WHERE \\\"end\\\" IS NULL\").fetchone())
 ";
     let out = Command::new(python)
         .args(["-c", script])
@@ -148,8 +152,10 @@ fn a_large_table_has_several_groups_of_rows() {
         return;
     };
     let script = "import duckdb
-print(duckdb.execute(\"SELECT count(*), count(DISTINCT row_group_id) FROM parquet_metadata('e.parquet') WHERE path_in_schema = 'time'\").fetchone())
-print(duckdb.execute(\"SELECT count(*), max(number), count(DISTINCT time) FROM 'e.parquet'\").fetchone())";
+print(duckdb.execute(\"SELECT count(*), count(DISTINCT row_group_id) FROM \
+parquet_metadata('e.parquet') WHERE path_in_schema = 'time'\").fetchone())
+print(duckdb.execute(\"SELECT count(*), max(number), count(DISTINCT time) FROM \
+'e.parquet'\").fetchone())";
     let out = Command::new(python)
         .args(["-c", script])
         .current_dir(dir)

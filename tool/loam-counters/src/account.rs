@@ -295,9 +295,15 @@ mod tests {
         #[test]
         fn lines_add_up_whatever_a_process_claims(
             resident in any::<u32>(), swapped in any::<u32>(), other in any::<u32>(),
-            live in any::<u64>(), cached in any::<u64>(), free in any::<u64>(), dirty in any::<u32>(),
+            live in any::<u64>(), cached in any::<u64>(), free in any::<u64>(),
+            dirty in any::<u32>(),
         ) {
-            let rest = Mapping { start: 0x1000, end: 0x2000, resident: other.into(), ..Mapping::default() };
+            let rest = Mapping {
+                start: 0x1000,
+                end: 0x2000,
+                resident: other.into(),
+                ..Mapping::default()
+            };
             let claims = snapshot(live, cached, free, dirty.into());
             let found = account(&[rest, heap_mapping(resident.into(), swapped.into())], &claims);
             let sum: u128 = found.lines.iter().map(|(_, bytes)| u128::from(*bytes)).sum();

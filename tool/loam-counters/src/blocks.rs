@@ -2,7 +2,8 @@
 //! blocks".
 //!
 //! ```text
-//!  region -> span: slots (bits of free ones), a mixed span (granules), a run of pages, a private heap's (a state a slot)
+//!  region -> span: slots (bits of free ones), a mixed span (granules), a run of pages, a private
+//!            heap's (a state a slot)
 //!  huge_block: a mapping of its own
 //!  less what magazines, remote batches and stashes hold: freed, and still marked as handed out
 //! ```

@@ -251,7 +251,8 @@ fn notes(raw: &Raw) -> Vec<String> {
     );
     note(
         &raw.torn,
-        "figures may be of two moments, because these tables changed all the time while they were read",
+        "figures may be of two moments, because these tables changed all the time while they were \
+         read",
     );
     let known = |name: &str| LIST.tables.iter().any(|table| table.name == name);
     let counted = raw.directory.tables.iter();

@@ -177,8 +177,8 @@ impl Watch {
         snapshot.age = self.kept.age();
         if let Some(age) = snapshot.age {
             snapshot.notes.push(format!(
-                "free runs and records were read {:.1} s ago: in so large a heap that costs much, and is \
-                 done more rarely",
+                "free runs and records were read {:.1} s ago: in so large a heap that costs much, \
+                 and is done more rarely",
                 age.as_secs_f64()
             ));
         }

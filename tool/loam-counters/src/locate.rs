@@ -1,7 +1,8 @@
 //! Finds the block `loam_counters` in a process.
 //!
 //! ```text
-//! mapped files -> program headers -> dynamic symbols -> offset in the image (kept by file) -> address
+//! mapped files -> program headers -> dynamic symbols -> offset in the image (kept by file)
+//!              -> address
 //!              -> of a program without that symbol: search its variables for the magic number
 //!              -> of a program or a library of Windows that Wine runs: the same (pe.rs)
 //!              -> does it say that it lies there?

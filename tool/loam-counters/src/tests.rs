@@ -521,11 +521,18 @@ fn survive(memory: &Pretended) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn torn_bytes_are_survived(
-        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u64>(), 0..4u8), 1..12),
+        changes in proptest::collection::vec(
+            (any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u64>(), 0..4u8),
+            1..12,
+        ),
         cut in any::<prop::sample::Index>(),
         cuts in any::<bool>(),
     ) {
@@ -547,16 +554,37 @@ proptest! {
 
     #[test]
     fn random_tables_are_survived(
-        tables in proptest::collection::vec((0..7u32, 0..9u32, any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>()), 0..9),
-        fields in proptest::collection::vec((0..10u32, any::<u32>(), 0..10u32, any::<u32>()), 0..40),
+        tables in proptest::collection::vec(
+            (
+                0..7u32, 0..9u32, any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>(),
+                any::<u32>(),
+            ),
+            0..9,
+        ),
+        fields in proptest::collection::vec(
+            (0..10u32, any::<u32>(), 0..10u32, any::<u32>()),
+            0..40,
+        ),
         noise in proptest::collection::vec(any::<u64>(), 64),
     ) {
-        let names = ["bin", "class", "cache", "magazine", "page_heap", "page_shard", "region", "extent", "block", "huge_block"];
+        let names = [
+            "bin", "class", "cache", "magazine", "page_heap", "page_shard", "region", "extent",
+            "block", "huge_block",
+        ];
         let mut process = Process::new();
         process.words(0x40000, &noise);
-        for (number, (kind, parent, address, stride, count, link, lock)) in tables.into_iter().enumerate() {
+        for (number, table) in tables.into_iter().enumerate() {
+            let (kind, parent, address, stride, count, link, lock) = table;
             let address = 0x40000 + address % 512;
-            let shape = Shape { kind, parent, address, stride: stride % 64, count: count % 3000, link: link % 64, lock: lock % 64 };
+            let shape = Shape {
+                kind,
+                parent,
+                address,
+                stride: stride % 64,
+                count: count % 3000,
+                link: link % 64,
+                lock: lock % 64,
+            };
             process.table(names[number], shape, &[("head", 0)]);
         }
         for (table, offset, width, count) in fields {
@@ -775,11 +803,20 @@ fn images_that_no_process_holds_are_removed() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn truncated_and_damaged_images_are_survived(end in any::<prop::sample::Index>(), place in any::<prop::sample::Index>(), word in any::<u64>()) {
-        let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/golden/busy.image");
+    fn truncated_and_damaged_images_are_survived(
+        end in any::<prop::sample::Index>(),
+        place in any::<prop::sample::Index>(),
+        word in any::<u64>(),
+    ) {
+        let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../formats/golden/busy.image");
         let mut bytes = std::fs::read(golden).unwrap();
         let at = place.index(bytes.len() - 8);
         bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());

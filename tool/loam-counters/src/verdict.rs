@@ -58,8 +58,8 @@ pub fn of(view: &View) -> Verdict {
         return Verdict {
             finding: Finding::Swapped,
             sentence: format!(
-                "more is swapped out than resident: {} against {}; counters and pauses alike depend \
-                 on the disk",
+                "more is swapped out than resident: {} against {}; counters and pauses alike \
+                 depend on the disk",
                 bytes(total.swapped as f64),
                 bytes(account.resident as f64)
             ),
@@ -69,7 +69,8 @@ pub fn of(view: &View) -> Verdict {
         return Verdict {
             finding: Finding::LazilyFreed,
             sentence: format!(
-                "{} is freed already (MADV_FREE) and only counted as resident until the kernel needs it",
+                "{} is freed already (MADV_FREE) and only counted as resident until the kernel \
+                 needs it",
                 part(total.lazily_freed, account.resident)
             ),
         };
@@ -186,8 +187,8 @@ fn elsewhere(view: &View) -> Verdict {
     Verdict {
         finding: Finding::OpaqueHeap,
         sentence: format!(
-            "{} is private memory, most likely held by {allocator}; how much of that is live, cached or \
-             fragmented it does not say",
+            "{} is private memory, most likely held by {allocator}; how much of that is live, \
+             cached or fragmented it does not say",
             part(heaps, resident)
         ),
     }

@@ -84,8 +84,9 @@ fn incomparable(before: &Results, after: &Results) -> Vec<String> {
     check("huge page setting", pages.0, pages.1);
     if before.options.rounds == 1 || after.options.rounds == 1 {
         reasons.push(
-            "a file has one trial of each allocator, so that times differ by chance too (--trials 3)"
-                .to_owned(),
+            "a file has one trial of each allocator, so that times differ by chance too (--trials \
+             3)"
+            .to_owned(),
         );
     }
     for record in &after.experiments {

@@ -25,8 +25,8 @@ pub enum MergeError {
     Single,
     /// A setting of the whole run differs.
     #[error(
-        "{first} and {other} do not belong together: {what} is {before} in the one and {after} in the other; merge files \
-         of one sweep"
+        "{first} and {other} do not belong together: {what} is {before} in the one and {after} in \
+         the other; merge files of one sweep"
     )]
     Different {
         /// A file.
@@ -42,8 +42,8 @@ pub enum MergeError {
     },
     /// The same trial is in both.
     #[error(
-        "{first} and {other} have the same trial, {trial} of {started}: a file was named twice, or is a copy or a merged \
-         file that has the other"
+        "{first} and {other} have the same trial, {trial} of {started}: a file was named twice, or \
+         is a copy or a merged file that has the other"
     )]
     Twice {
         /// A file.
@@ -57,8 +57,9 @@ pub enum MergeError {
     },
     /// One label stands for two libraries, on like machines.
     #[error(
-        "{label} is not the same in {first} and {other}, which were measured on like machines: another library, version or \
-         setting; give one of them another label (LABEL=NAME) and measure it again"
+        "{label} is not the same in {first} and {other}, which were measured on like machines: \
+         another library, version or setting; give one of them another label (LABEL=NAME) and \
+         measure it again"
     )]
     Allocator {
         /// A file.

@@ -19,8 +19,8 @@ pub enum ResumeError {
     Store(#[from] StoreError),
     /// Finished trials would be lost.
     #[error(
-        "{path} has {}; --resume goes on with that run, --overwrite replaces it, --json names another \
-         file",
+        "{path} has {}; --resume goes on with that run, --overwrite replaces it, --json names \
+         another file",
         words::count(*trials, "finished trial")
     )]
     Finished {

@@ -39,8 +39,8 @@ pub enum StoreError {
     },
     /// Another run holds the file.
     #[error(
-        "{path} is being written by another `loam lab`; wait for its end, or name another file with \
-         --json"
+        "{path} is being written by another `loam lab`; wait for its end, or name another file \
+         with --json"
     )]
     InUse {
         /// The file.

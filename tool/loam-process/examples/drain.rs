@@ -2,7 +2,8 @@
 //! trace are put into a ring as the recorder puts them there, and drained, followed and written.
 //! Only `drained()` is of interest.
 //!
-//!     valgrind --tool=callgrind --toggle-collect='*drained*' target/release/examples/drain FILE.trace
+//!     valgrind --tool=callgrind --toggle-collect='*drained*' \
+//!         target/release/examples/drain FILE.trace
 //!
 //! One ring of one thread: of a trace of many threads the order is kept, and the threads are not.
 

@@ -58,13 +58,13 @@ impl fmt::Display for Doing {
             }
             Doing::Memory(pid) => write!(
                 out,
-                "the memory of process {pid} does not answer: a page of it may lie on a file system whose \
-                 server is gone"
+                "the memory of process {pid} does not answer: a page of it may lie on a file \
+                 system whose server is gone"
             ),
             Doing::Process(pid) => write!(
                 out,
-                "what the system says of process {pid} does not come: a page of its memory may lie on a \
-                 file system whose server is gone"
+                "what the system says of process {pid} does not come: a page of its memory may lie \
+                 on a file system whose server is gone"
             ),
         }
     }

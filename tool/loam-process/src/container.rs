@@ -188,7 +188,8 @@ impl std::str::FromStr for Group {
         .into_iter();
         if !places.any(|place| root.join(place).join(path.trim_start_matches('/')).is_dir()) {
             return Err(format!(
-                "there is no control group `{}`; write its folder below {MOUNTED}, or what /proc/PID/cgroup shows",
+                "there is no control group `{}`; write its folder below {MOUNTED}, or what \
+                 /proc/PID/cgroup shows",
                 shown()
             ));
         }
@@ -278,7 +279,8 @@ mod tests {
             ("a/memory.current", "900000\n"),
             (
                 "a/memory.stat",
-                "anon 200000\nfile 600000\nshmem 50000\ninactive_file 300000\nactive_file 250000\nslab_reclaimable 50000\n",
+                "anon 200000\nfile 600000\nshmem 50000\ninactive_file 300000\nactive_file 250000\n\
+                 slab_reclaimable 50000\n",
             ),
             ("a/b/memory.max", "max\n"),
         ]);
@@ -306,7 +308,8 @@ mod tests {
             ("memory/h/memory.usage_in_bytes", "7900000\n"),
             (
                 "memory/h/memory.stat",
-                "inactive_file 1\nshmem 1\ntotal_shmem 40000\ntotal_inactive_file 300000\ntotal_active_file 1000\n",
+                "inactive_file 1\nshmem 1\ntotal_shmem 40000\ntotal_inactive_file 300000\n\
+                 total_active_file 1000\n",
             ),
         ]);
         let limited = limits(&root, "3:memory:/h\n");

@@ -51,8 +51,8 @@ pub enum PartError {
     },
     /// It is inside of this executable, and could not be unpacked.
     #[error(
-        "{name} is inside of this loam, and could not be unpacked: {reason}; set TMPDIR to a folder that you may write \
-         to, and whose files may be executed"
+        "{name} is inside of this loam, and could not be unpacked: {reason}; set TMPDIR to a \
+         folder that you may write to, and whose files may be executed"
     )]
     NotUnpacked {
         /// Its file name.

@@ -2,7 +2,7 @@
 //! file before it is started, and about a process while it runs.
 //!
 //! ```text
-//! a file      layout, parts, preload (which heap) -> elf, script, privilege (whether it can be preloaded)
+//! a file      layout, parts, preload (which heap) -> elf, script, privilege (can it be preloaded?)
 //! a process   choose (PID, NAME or PATTERN) -> process (who it is) -> mappings
 //!                 -> residence (where memory is), allocator (what it allocates with)
 //!                 -> remote (its bytes) -> glibc (its heap)

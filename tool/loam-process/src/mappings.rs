@@ -379,7 +379,11 @@ mod tests {
         }
 
         #[test]
-        fn a_torn_file_is_survived(end in 0..TWO.len(), place in 0..TWO.len(), byte in any::<u8>()) {
+        fn a_torn_file_is_survived(
+            end in 0..TWO.len(),
+            place in 0..TWO.len(),
+            byte in any::<u8>(),
+        ) {
             let mut torn = TWO.to_vec();
             torn[place] = byte;
             let found = parse(&torn[..end]).unwrap();

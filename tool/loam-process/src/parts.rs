@@ -1,7 +1,7 @@
 //! The parts inside of this executable: one file is the whole tool (`make static`).
 //!
 //! ```text
-//! [ELF file of the tool][zip archive: gnu/libloam.so, gnu/libloam-record.so ..., musl/libloam.so ...]
+//! [ELF file of the tool][zip archive: gnu/libloam.so, gnu/libloam-record.so, musl/libloam.so ...]
 //! ```
 //!
 //! A zip archive is found from its end, so the kernel and `unzip` both read such a file. Its

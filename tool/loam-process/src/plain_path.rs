@@ -24,8 +24,8 @@ use thiserror::Error;
 /// Why a path could not be made plain.
 #[derive(Debug, Error)]
 #[error(
-    "the path {} contains a blank, a colon or a $, which the dynamic linker does not take in LD_PRELOAD, and no \
-     link to it could be made in {}: {reason}; copy the file to a plain path",
+    "the path {} contains a blank, a colon or a $, which the dynamic linker does not take in \
+     LD_PRELOAD, and no link to it could be made in {}: {reason}; copy the file to a plain path",
     path.display(),
     folder.display()
 )]

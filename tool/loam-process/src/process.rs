@@ -38,8 +38,9 @@ pub enum ProcessError {
     Kernel(Pid),
     /// The numbers under /proc are those of another PID namespace.
     #[error(
-        "/proc belongs to another PID namespace: it calls this loam {there} and the system calls it {here}, so process \
-         {pid} would be mistaken for another; mount the namespace's own (`mount -t proc proc /proc`, or `unshare --mount-proc`)"
+        "/proc belongs to another PID namespace: it calls this loam {there} and the system calls \
+         it {here}, so process {pid} would be mistaken for another; mount the namespace's own \
+         (`mount -t proc proc /proc`, or `unshare --mount-proc`)"
     )]
     OtherNamespace {
         /// Its number.
@@ -116,8 +117,9 @@ pub fn permission_remedy(pid: Pid) -> String {
     let owner = Identity::read(pid).ok().map(|identity| identity.user);
     match owner {
         // If the user is root already, there is another reason.
-        _ if me == 0 => "you are root, but without the capability CAP_SYS_PTRACE over it: a container, a user namespace or a \
-                         sandbox keeps it from you; run loam outside, or give the container SYS_PTRACE"
+        _ if me == 0 => "you are root, but without the capability CAP_SYS_PTRACE over it: a \
+                         container, a user namespace or a sandbox keeps it from you; run loam \
+                         outside, or give the container SYS_PTRACE"
             .to_owned(),
         Some(owner) if owner != me => {
             format!("it belongs to user {owner} and you are {me}; run loam as that user or as root")
@@ -672,8 +674,8 @@ mod tests {
         let script = "import ctypes, threading, time\n\
                       threading.Thread(target=time.sleep, args=(60,)).start()\n\
                       print('ready', flush=True)\n\
-                      ctypes.CDLL(None).syscall(60 if ctypes.sizeof(ctypes.c_long) and __import__('os').uname().machine \
-                      == 'x86_64' else 93, 0)\n";
+                      ctypes.CDLL(None).syscall(60 if ctypes.sizeof(ctypes.c_long) and \
+                      __import__('os').uname().machine == 'x86_64' else 93, 0)\n";
         let mut child = std::process::Command::new("python3")
             .args(["-c", script])
             .stdout(std::process::Stdio::piped())

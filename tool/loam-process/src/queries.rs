@@ -1,7 +1,7 @@
 //! Two questions that newer kernels answer by `ioctl`, about files of `/proc/PID`:
 //!
 //! ```text
-//! PAGEMAP_SCAN   (Linux 6.7)   pagemap: runs of pages that are alike, and not 8 bytes for each page
+//! PAGEMAP_SCAN   (Linux 6.7)   pagemap: runs of pages that are alike, not 8 bytes for each page
 //! PROCMAP_QUERY  (Linux 6.11)  maps: the mapping at an address, or the next one that is of a file
 //! ```
 //!

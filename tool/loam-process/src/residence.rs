@@ -534,7 +534,10 @@ mod tests {
     proptest! {
         #[test]
         fn parts_add_up_whatever_the_mappings(
-            mappings in proptest::collection::vec((any::<u32>(), 1..9u64, 0..5usize, any::<u16>()), 0..40),
+            mappings in proptest::collection::vec(
+                (any::<u32>(), 1..9u64, 0..5usize, any::<u16>()),
+                0..40,
+            ),
             own in proptest::collection::vec((any::<u32>(), any::<u32>()), 0..4),
         ) {
             let names = ["", "[heap]", "/bin/x", "/memfd:y", "[stack]"];
@@ -545,7 +548,10 @@ mod tests {
                     ..mapping(u64::from(start), pages, names[name])
                 })
                 .collect();
-            let ranges = own.into_iter().map(|(a, b)| (a.into(), b.into(), Kind::LoamHeap)).collect();
+            let ranges = own
+                .into_iter()
+                .map(|(a, b)| (a.into(), b.into(), Kind::LoamHeap))
+                .collect();
             let residence = Residence::of(&mappings, &OwnRanges::new(ranges));
             let sum: u64 = mappings.iter().map(|mapping| mapping.resident).sum();
             prop_assert_eq!(residence.total().resident, sum);

@@ -40,37 +40,49 @@ const RUNTIMES: [Runtime; 8] = [
         name: "the Java virtual machine",
         heap: "the Java virtual machine's own heap",
         garbage: Garbage::ByRoom,
-        next_step: "`jcmd PID GC.heap_info` and `jcmd PID GC.class_histogram` say what it holds; -Xmx bounds it",
+        next_step: "`jcmd PID GC.heap_info` and `jcmd PID GC.class_histogram` say what it holds; \
+                    -Xmx bounds it",
     },
     Runtime {
         files: &["libcoreclr.so", "libclrjit.so"],
         name: ".NET",
         heap: ".NET's own heap",
         garbage: Garbage::ByRoom,
-        next_step: "`dotnet-counters` and `dotnet-gcdump collect -p PID` say what it holds; DOTNET_GCHeapHardLimit bounds it",
+        next_step: "`dotnet-counters` and `dotnet-gcdump collect -p PID` say what it holds; \
+                    DOTNET_GCHeapHardLimit bounds it",
     },
     Runtime {
-        files: &["node", "libnode.so", "deno", "electron", "chrome", "libv8.so"],
+        files: &[
+            "node",
+            "libnode.so",
+            "deno",
+            "electron",
+            "chrome",
+            "libv8.so",
+        ],
         name: "V8",
         heap: "V8's own heap (JavaScript)",
         garbage: Garbage::BySize,
-        next_step: "take two heap snapshots and compare them (`node --heapsnapshot-signal=SIGUSR2`, or the inspector); \
-                    --max-old-space-size bounds it",
+        next_step: "take two heap snapshots and compare them (`node \
+                    --heapsnapshot-signal=SIGUSR2`, or the inspector); --max-old-space-size bounds \
+                    it",
     },
     Runtime {
         files: &["python3", "python2", "python", "libpython"],
         name: "Python",
         heap: "Python's own pools of small objects",
         garbage: Garbage::AtOnce,
-        next_step: "tracemalloc (`python3 -X tracemalloc`) or memray says which lines allocate what grows; \
-                    PYTHONMALLOC=malloc puts these objects into malloc's heap, where sizes are seen",
+        next_step: "tracemalloc (`python3 -X tracemalloc`) or memray says which lines allocate \
+                    what grows; PYTHONMALLOC=malloc puts these objects into malloc's heap, where \
+                    sizes are seen",
     },
     Runtime {
         files: &["libruby", "ruby"],
         name: "Ruby",
         heap: "Ruby's own pages of objects",
         garbage: Garbage::BySize,
-        next_step: "ObjectSpace.trace_object_allocations and ObjectSpace.dump_all say what it holds",
+        next_step: "ObjectSpace.trace_object_allocations and ObjectSpace.dump_all say what it \
+                    holds",
     },
     Runtime {
         files: &["beam.smp", "beam"],
@@ -84,7 +96,8 @@ const RUNTIMES: [Runtime; 8] = [
         name: "PHP",
         heap: "PHP's own heap",
         garbage: Garbage::AtOnce,
-        next_step: "memory_get_usage() along the script says where it grows; memory_limit bounds it",
+        next_step: "memory_get_usage() along the script says where it grows; memory_limit bounds \
+                    it",
     },
     GO,
 ];
@@ -95,7 +108,8 @@ const GO: Runtime = Runtime {
     name: "Go",
     heap: "Go's own heap",
     garbage: Garbage::BySize,
-    next_step: "`go tool pprof` of its heap profile (net/http/pprof) says what it holds; GOMEMLIMIT bounds it",
+    next_step: "`go tool pprof` of its heap profile (net/http/pprof) says what it holds; \
+                GOMEMLIMIT bounds it",
 };
 
 /// Go's heap begins at this address on 64-bit machines, until Go 1.25. Later it has any place.

@@ -81,8 +81,8 @@ pub fn missing_interpreter(script: &Path) -> Option<String> {
     let shown = script.display();
     Some(match name.strip_suffix('\r') {
         Some(without) => format!(
-            "{shown}: its first line ends in a carriage return, so it names an interpreter `{}\\r` that does not exist; \
-             give the file the line ends of Unix: sed -i 's/\\r$//' {}",
+            "{shown}: its first line ends in a carriage return, so it names an interpreter `{}\\r` \
+             that does not exist; give the file the line ends of Unix: sed -i 's/\\r$//' {}",
             printable(without),
             plain::word(&script.to_string_lossy())
         ),

@@ -52,7 +52,8 @@ mod tests {
     #[test]
     fn settings_are_read_from_the_environment() {
         let settings = Settings::from(
-            "A=b\0GLIBC_TUNABLES=glibc.malloc.tcache_count=1:glibc.malloc.arena_max=2\0MALLOC_CONF=x:y\0",
+            "A=b\0GLIBC_TUNABLES=glibc.malloc.tcache_count=1:glibc.malloc.arena_max=2\0\
+             MALLOC_CONF=x:y\0",
         );
         assert_eq!(settings.arena_max(), Some(2));
         assert_eq!(settings.get("MALLOC_CONF"), Some("x:y"));

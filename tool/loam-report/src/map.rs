@@ -2,8 +2,9 @@
 //! page of its own.
 //!
 //! ```text
-//!  cells   moment by moment, plane by plane, a byte a cell; each moment as what differs from the one before (xor)
-//!          -> gzip -> base64 -> an element of the page -> the browser unpacks them and draws one canvas
+//!  cells   moment by moment, plane by plane, a byte a cell; each moment as what differs from the
+//!          one before (xor) -> gzip -> base64 -> an element of the page
+//!          -> the browser unpacks them and draws one canvas
 //! ```
 //!
 //! The page has as many elements for a million cells as for ten.
@@ -156,7 +157,8 @@ impl MapPage<'_> {
                             @for (number, plane) in map.planes.iter().enumerate() {
                                 @if plane.scale != Scale::Count {
                                     label {
-                                        input type="radio" name="plane" value=(number) checked[number == 0];
+                                        input type="radio" name="plane" value=(number)
+                                            checked[number == 0];
                                         " " (plane.title)
                                     }
                                 }
@@ -189,7 +191,8 @@ impl MapPage<'_> {
                     @if has_time {
                         p.reading {
                             i.swatch style="background: var(--m-full)" {} " live bytes "
-                            i.swatch style="background: var(--m-sparse)" {} " free bytes of sparse pages; "
+                            i.swatch style="background: var(--m-sparse)" {}
+                            " free bytes of sparse pages; "
                             "dashed: when each was most, and the end."
                         }
                     }
@@ -197,7 +200,8 @@ impl MapPage<'_> {
                     div.legend id="legend" {}
                     div.cells id="frame" {
                         div.sheet id="sheet" {
-                            canvas id="cells" tabindex="0" role="img" aria-describedby="cell text" {}
+                            canvas id="cells" tabindex="0" role="img"
+                                aria-describedby="cell text" {}
                             div.cursor id="cursor" hidden {}
                         }
                     }

@@ -53,11 +53,13 @@ pub struct AdviseArgs {
     speed: Speed,
 
     /// Measure each allocator that stays in the choice N times
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
     trials: u32,
 
     /// Stop a trial after S seconds
-    #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    #[arg(long, value_name = "S", default_value_t = 3_600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 
     /// Run COMMAND on the two best allocators and on the recorded one, and advise only what really

@@ -217,12 +217,13 @@ fn answer(
     remarks.extend(trace.remarks.iter().cloned());
     match trace.speed_percent {
         0 => remarks.push(
-            "The program's pauses were left out: what a heap gives back as time passes is not in these figures."
+            "The program's pauses were left out: what a heap gives back as time passes is not in \
+             these figures."
                 .to_owned(),
         ),
         percent if percent > 100 => remarks.push(format!(
-            "The program's pauses were {:.0} times shorter: a heap that gives memory back as time passes gave back less \
-             (--speed 1 keeps them whole).",
+            "The program's pauses were {:.0} times shorter: a heap that gives memory back as time \
+             passes gave back less (--speed 1 keeps them whole).",
             percent as f64 / 100.0
         )),
         _ => {}

@@ -37,7 +37,8 @@ pub struct CensusArgs {
     leaks: bool,
 
     /// Compare two censuses that `--json` wrote, the older one first
-    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["target", "watch", "leaks"])]
+    #[arg(long, num_args = 2, value_names = ["A", "B"])]
+    #[arg(conflicts_with_all = ["target", "watch", "leaks"])]
     diff: Vec<PathBuf>,
 
     /// Show so many rows; the JSON has all rows

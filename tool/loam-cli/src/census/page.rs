@@ -89,8 +89,9 @@ fn treemap(tree: &Tree, before: Option<&Tree>) -> Treemap {
 pub fn of_census(of: &str, census: &Census) -> Option<String> {
     let above = html! {
         p {
-            (count(census.live.blocks)) " live blocks have " (bytes(census.live.bytes as f64)) ", on "
-            (census.allocator) ". " (share(census.typed_bytes(), census.live.bytes))
+            (count(census.live.blocks)) " live blocks have "
+            (bytes(census.live.bytes as f64)) ", on " (census.allocator) ". "
+            (share(census.typed_bytes(), census.live.bytes))
             " % of these bytes have a type, or belong to objects that have one. "
             (count(census.lost.blocks)) " blocks of " (bytes(census.lost.bytes as f64)) " are lost."
         }
@@ -161,8 +162,10 @@ pub fn of_changes(
 }
 
 fn page(title: &str, above: &Markup, below: &Markup, map: &Treemap) -> Option<String> {
-    let reading = "An area is what its blocks hold: what would be free if they were. Its parts are what they hold, named by \
-                   type, or by what the bytes look like. Click an area to enter it.";
+    let reading =
+        "An area is what its blocks hold: what would be free if they were. Its parts are \
+                   what they hold, named by type, or by what the bytes look like. Click an area to \
+                   enter it.";
     let page = TreemapPage {
         generator: GENERATOR,
         version: loam_format::VERSION,
@@ -180,7 +183,8 @@ fn types(census: &Census) -> Markup {
         section {
             h2 { "Types" }
             p {
-                "Own: the objects themselves. With parts: and the blocks without a type that belong to them; this column adds "
+                "Own: the objects themselves. With parts: and the blocks without a type that \
+                 belong to them; this column adds "
                 "up to all live bytes. Held: what would be free if they were."
             }
             div.scroll.rows tabindex="0" role="region" aria-label="Types" {
@@ -225,7 +229,8 @@ fn lost(census: &Census) -> Markup {
                         thead { tr {
                             th scope="col" { "type" }
                             th.number scope="col" { "blocks" } th.number scope="col" { "of size" }
-                            th.number scope="col" { "held" } th.number scope="col" { "such blocks that are held" }
+                            th.number scope="col" { "held" } th.number scope="col" { "such blocks \
+                                that are held" }
                             th scope="col" { "part of" }
                         } }
                         tbody { @for group in census.groups.iter().take(ROWS) { tr {

@@ -81,7 +81,8 @@ pub fn census(of: &str, census: &Census, top: usize, leaks: bool) -> String {
         census.allocator
     );
     text += &paragraph(&format!(
-        "{} live blocks have {}. {} % of these bytes have a type, or belong to objects that have one.",
+        "{} live blocks have {}. {} % of these bytes have a type, or belong to objects that have \
+         one.",
         count(live.blocks),
         show(live.bytes),
         share(census.typed_bytes(), live.bytes),
@@ -136,8 +137,9 @@ fn rows(rows: &[Row], top: usize) -> String {
             show(rest)
         );
     }
-    let legend = "own: the objects themselves. with parts: and the blocks without a type that belong to them (buffers, \
-                  nodes); this column adds up to all live bytes. held: what would be free if they were.";
+    let legend = "own: the objects themselves. with parts: and the blocks without a type that \
+                  belong to them (buffers, nodes); this column adds up to all live bytes. held: \
+                  what would be free if they were.";
     for line in columns::wrap(legend, WIDTH) {
         text += &format!("{dim}{line}{dim:#}\n");
     }
@@ -200,7 +202,8 @@ fn pools(census: &Census) -> String {
     };
     "\n".to_owned()
         + &paragraph(&format!(
-            "CPython's own allocator keeps {} of arenas for {} blocks of {}: {} pools of {} are in use.",
+            "CPython's own allocator keeps {} of arenas for {} blocks of {}: {} pools of {} are in \
+             use.",
             show(pools.arena_bytes),
             count(pools.blocks),
             show(pools.block_bytes),
@@ -260,8 +263,8 @@ fn lost(census: &Census, top: usize) -> String {
     let doubtful = census.doubtful;
     if doubtful.blocks > 0 {
         text += &paragraph(&format!(
-            "{} blocks of {} are in doubt: only dead parts of stacks, or pointers to just before them, lead \
-             to them.",
+            "{} blocks of {} are in doubt: only dead parts of stacks, or pointers to just before \
+             them, lead to them.",
             count(doubtful.blocks),
             show(doubtful.bytes)
         ));

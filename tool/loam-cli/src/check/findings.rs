@@ -7,8 +7,8 @@
 //!          missing-library
 //! unsafe   partial-override bound-elsewhere own-interface torn-operators two-heaps
 //! partial  second-allocator other-namespace go-runtime not-inspected
-//! note     opens-namespaces own-operators replaced-file; second-allocator where it stands idle, and preload-failed
-//!          of something else than the heap
+//! note     opens-namespaces own-operators replaced-file; second-allocator where it stands idle,
+//!          and preload-failed of something else than the heap
 //! ```
 
 use serde::Serialize;
@@ -244,8 +244,8 @@ impl Judge<'_> {
                 "go-runtime",
                 Severity::Partial,
                 &module.path,
-                "was built by the Go compiler: Go's objects come from Go's own heap, and only C code in it \
-                 calls malloc"
+                "was built by the Go compiler: Go's objects come from Go's own heap, and only C \
+                 code in it calls malloc"
                     .to_owned(),
                 "nothing replaces Go's heap; GOGC and GOMEMLIMIT set it",
             );
@@ -277,8 +277,8 @@ impl Judge<'_> {
             severity,
             &module.path,
             what,
-            "build it without that allocator, so that it calls malloc (for Rust: no #[global_allocator]; \
-             for a library: default visibility and no -Bsymbolic)",
+            "build it without that allocator, so that it calls malloc (for Rust: no \
+             #[global_allocator]; for a library: default visibility and no -Bsymbolic)",
         );
     }
 
@@ -300,7 +300,8 @@ impl Judge<'_> {
                     "replaced-file",
                     Severity::Note,
                     &module.path,
-                    "was replaced on disk since the program started, which goes on with the old one".to_owned(),
+                    "was replaced on disk since the program started, which goes on with the old one"
+                        .to_owned(),
                     "start the program again to use the new one",
                 );
             }
@@ -324,8 +325,12 @@ impl Judge<'_> {
             "not-loaded",
             Severity::Fails,
             &examined.program.display().to_string(),
-            format!("is not on the heap: its malloc is that of {}", uses.as_deref().unwrap_or("nobody")),
-            "start it with `loam run`, or with LD_PRELOAD=libloam.so (full path), or link it with -lloam first",
+            format!(
+                "is not on the heap: its malloc is that of {}",
+                uses.as_deref().unwrap_or("nobody")
+            ),
+            "start it with `loam run`, or with LD_PRELOAD=libloam.so (full path), or link it with \
+             -lloam first",
         );
     }
 }

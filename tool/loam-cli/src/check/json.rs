@@ -37,7 +37,10 @@ pub fn document(examined: &Examined, verdict: Verdict, findings: &[Finding]) -> 
                 "provider": path,
                 "address": address,
                 "is_loam": linked.is_loam(binding.provider),
-                "known_by": match binding.how { How::Read => "memory", How::Searched => "search-order" },
+                "known_by": match binding.how {
+                    How::Read => "memory",
+                    How::Searched => "search-order",
+                },
             })
         })
         .collect();

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! a program  -> program (search, file)  -+
-//!                                        +-> Examined (Linked: modules, bindings) -> findings, strays -> text, json
-//! a process  -> process (link maps, file)-+
+//!                                        +-> Examined (Linked: modules, bindings)
+//! a process  -> process (link maps, file)-+         -> findings, strays -> text, json
 //! ```
 //!
 //! Nothing is executed and nothing is stopped. Both ways miss two things: an allocator that was

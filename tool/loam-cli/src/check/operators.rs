@@ -167,8 +167,9 @@ impl Judge<'_> {
                 mine.iter().find(|(.., function)| has_both(function))
             {
                 let what = format!(
-                    "has operator new and delete of its own, but not all forms end in them: of {} and its other half, one ends \
-                     there and one in {}, so a block of one is freed by the other",
+                    "has operator new and delete of its own, but not all forms end in them: of {} \
+                     and its other half, one ends there and one in {}, so a block of one is freed \
+                     by the other",
                     function.title(),
                     name(other)
                 );
@@ -177,16 +178,16 @@ impl Judge<'_> {
                     Severity::Unsafe,
                     &module.path,
                     what,
-                    "replace every form of operator new and delete or none, with default visibility and without -Bsymbolic, and \
-                     use a heap of this version",
+                    "replace every form of operator new and delete or none, with default \
+                     visibility and without -Bsymbolic, and use a heap of this version",
                 );
             } else if !mine.is_empty() {
                 self.add(
                     "own-operators",
                     Severity::Note,
                     &module.path,
-                    "replaces operator new without delete, or delete without new: harmless if what it replaces does no more than \
-                     malloc or free"
+                    "replaces operator new without delete, or delete without new: harmless if what \
+                     it replaces does no more than malloc or free"
                         .to_owned(),
                     "none is needed if the program runs without the heap",
                 );
@@ -195,7 +196,9 @@ impl Judge<'_> {
                     "own-operators",
                     Severity::Note,
                     &module.path,
-                    "has forms of operator new and delete of its own: harmless, every other form ends in them".to_owned(),
+                    "has forms of operator new and delete of its own: harmless, every other form \
+                     ends in them"
+                        .to_owned(),
                     "none is needed",
                 );
             }

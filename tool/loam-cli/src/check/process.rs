@@ -2,8 +2,9 @@
 //! words that the dynamic linker filled.
 //!
 //! ```text
-//! auxv AT_PHDR --> program headers --> PT_DYNAMIC --> DT_DEBUG --> r_debug --> link_map, link_map, ...
-//!                                                                  r_debug (the next namespace) --> ...
+//! auxv AT_PHDR --> program headers --> PT_DYNAMIC --> DT_DEBUG
+//!                                      --> r_debug --> link_map, link_map, ...
+//!                                          r_debug (the next namespace) --> ...
 //! link_map: load bias + slot of a relocation --> word --> address in a module
 //! ```
 //!
@@ -56,8 +57,9 @@ pub fn examine(pid: Pid) -> Result<Examined> {
     let maps = mappings::read_names(pid)?;
     if let Some(program) = windows_program(&maps) {
         let message = format!(
-            "process {pid} runs {}, a program for Windows, in Wine. Its modules and their calls are not those of ELF files, and \
-             can not be checked; `loam stats {pid}` says whether Loam's heap is in it",
+            "process {pid} runs {}, a program for Windows, in Wine. Its modules and their calls \
+             are not those of ELF files, and can not be checked; `loam stats {pid}` says whether \
+             Loam's heap is in it",
             plain::line(&program)
         );
         return Err(Coded {
@@ -456,7 +458,9 @@ fn failure(pid: Pid, entry: &str, linked: &Linked, program: &ObjectFile) -> Opti
     };
     if !entry.starts_with('/') {
         return Some(Failure {
-            what: "is not in the process: the dynamic linker did not find it from where the program started".to_owned(),
+            what: "is not in the process: the dynamic linker did not find it from where the \
+                   program started"
+                .to_owned(),
             remedy: "name it by its full path".to_owned(),
         });
     }

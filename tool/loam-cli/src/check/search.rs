@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a name with a slash    that file
-//! DT_RPATH               of the file that asks and of those that asked for it; not beside DT_RUNPATH
+//! DT_RPATH               of the file that asks and of those that asked for it, without DT_RUNPATH
 //! LD_LIBRARY_PATH
 //! DT_RUNPATH             of the file that asks
 //! ld.so.cache            (GNU)

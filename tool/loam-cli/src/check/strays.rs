@@ -19,9 +19,10 @@ impl Judge<'_> {
                 "searched-first",
                 Severity::Fails,
                 &module,
-                "exports malloc and is searched before the heap, so the whole program uses it".to_owned(),
-                "build it without its allocator, or name the heap before it: in LD_PRELOAD, or with -lloam \
-                 first at the link",
+                "exports malloc and is searched before the heap, so the whole program uses it"
+                    .to_owned(),
+                "build it without its allocator, or name the heap before it: in LD_PRELOAD, or \
+                 with -lloam first at the link",
             );
         }
         self.mixture(&linked, first);
@@ -42,11 +43,12 @@ impl Judge<'_> {
                     Severity::Unsafe,
                     &other.path,
                     format!(
-                        "holds a second copy of the heap beside {}: its malloc is not used, but loam_* functions \
-                         that it calls inside are its own",
+                        "holds a second copy of the heap beside {}: its malloc is not used, but \
+                         loam_* functions that it calls inside are its own",
                         heaps[0].path
                     ),
-                    "link the heap once: the program with -lloam, and everything else without libloam.a",
+                    "link the heap once: the program with -lloam, and everything else without \
+                     libloam.a",
                 );
             }
         }
@@ -91,8 +93,8 @@ impl Judge<'_> {
             };
             let repair = if other.is_loam() { malloc } else { repair };
             let what = format!(
-                "brings only a part of the family: malloc comes from {}, but {} from {}, and a block of one is \
-                 freed by the other",
+                "brings only a part of the family: malloc comes from {}, but {} from {}, and a \
+                 block of one is freed by the other",
                 malloc.name(),
                 titles(&functions),
                 other.name()
@@ -107,7 +109,8 @@ impl Judge<'_> {
                 Severity::Unsafe,
                 &path,
                 what,
-                "override all of malloc, free, calloc, realloc, memalign, posix_memalign and aligned_alloc, or none",
+                "override all of malloc, free, calloc, realloc, memalign, posix_memalign and \
+                 aligned_alloc, or none",
             );
         }
     }
@@ -147,12 +150,14 @@ impl Judge<'_> {
                 )
             } else {
                 (
-                    "it was opened with RTLD_DEEPBIND, which searches a library's own libraries first",
+                    "it was opened with RTLD_DEEPBIND, which searches a library's own libraries \
+                     first",
                     "open it without RTLD_DEEPBIND",
                 )
             };
             let what = format!(
-                "uses {} of {} and not of the heap: {why}; its blocks crash or leak where others free them",
+                "uses {} of {} and not of the heap: {why}; its blocks crash or leak where others \
+                 free them",
                 titles(&functions),
                 linked.provider_name(provider)
             );
@@ -172,8 +177,8 @@ impl Judge<'_> {
         if let Some(one) = apart.first() {
             let names: Vec<&str> = apart.iter().map(|module| module.name()).collect();
             let what = format!(
-                "was loaded by dlmopen into a namespace of its own, where no preload reaches: {} there {} a malloc \
-                 apart from the heap, and blocks must not cross",
+                "was loaded by dlmopen into a namespace of its own, where no preload reaches: {} \
+                 there {} a malloc apart from the heap, and blocks must not cross",
                 words::list(&names),
                 if names.len() == 1 { "uses" } else { "use" },
             );
@@ -210,8 +215,8 @@ impl Judge<'_> {
             if let Some((provider, allocator)) = whose {
                 calls.truncate(6);
                 let what = format!(
-                    "calls {} of {allocator} ({provider}) itself: such blocks are not the heap's, and free() of one \
-                     stops the program",
+                    "calls {} of {allocator} ({provider}) itself: such blocks are not the heap's, \
+                     and free() of one stops the program",
                     words::list(&calls)
                 );
                 self.add(

@@ -273,7 +273,11 @@ fn document(answer: &Answer) -> Value {
             "lazily_freed_bytes": evidence.lazily_freed,
             "huge_page_bytes": evidence.huge,
             "common_bytes": evidence.common,
-            "outside_heap_bytes": evidence.outside.iter().map(|one| (one.name, one.resident)).collect::<std::collections::BTreeMap<_, _>>(),
+            "outside_heap_bytes": evidence
+                .outside
+                .iter()
+                .map(|one| (one.name, one.resident))
+                .collect::<std::collections::BTreeMap<_, _>>(),
             "outside_heap_own_bytes": evidence.own_outside(),
             "stack_bytes": evidence.stacks.resident,
             "stacks_without_thread": evidence.stacks_without_thread,

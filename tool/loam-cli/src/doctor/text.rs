@@ -131,7 +131,8 @@ fn account(answer: &Answer) -> String {
     let common = heap.trim.bytes - heap.trim.own();
     if common > 0 {
         trim += &format!(
-            " {} more are shared with other processes, and a trim of this one frees nothing of them.",
+            " {} more are shared with other processes, and a trim of this one frees nothing of \
+             them.",
             bytes(common as f64)
         );
     }

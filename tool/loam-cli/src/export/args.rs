@@ -52,7 +52,8 @@ pub struct ExportArgs {
     otlp: Option<Collector>,
 
     /// With --otlp: how often: 60, 60s, 5m, 2h
-    #[arg(long, value_name = "TIME", value_parser = pause, default_value = "60s", requires = "otlp")]
+    #[arg(long, value_name = "TIME", value_parser = pause, default_value = "60s")]
+    #[arg(requires = "otlp")]
     every: Duration,
 
     /// With --otlp: also profiles of what the live blocks are, by type, with this pause at least

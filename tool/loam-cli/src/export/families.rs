@@ -7,7 +7,7 @@
 //! ```text
 //! OpenMetrics                  OpenTelemetry, with its unit
 //! loam_live_bytes              loam.live               By        the unit is no part of the name
-//! loam_process_minor_faults    process.paging.faults   {fault}   a name of the semantic conventions
+//! loam_process_minor_faults    process.paging.faults   {fault}   from the semantic conventions
 //! ```
 
 use loam_counters::snapshot::Values;
@@ -124,7 +124,8 @@ pub fn of(tick: &Tick, classes: bool) -> Vec<Family> {
     let mut families = vec![
         own(
             "loam_processes",
-            "processes on Loam, and on allocators that tell of themselves, whose counters were read",
+            "processes on Loam, and on allocators that tell of themselves, whose counters were \
+             read",
             found.count(),
         ),
         own(

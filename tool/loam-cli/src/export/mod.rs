@@ -73,8 +73,8 @@ pub(crate) fn serve(
     let reached = addresses.iter().find(|address| !address.ip().is_loopback());
     if let (Some(address), false) = (reached, allow_remote) {
         let message = format!(
-            "{address} can be reached from other machines, and whoever connects reads names and sizes of your \
-             processes; --allow-remote says that this is meant"
+            "{address} can be reached from other machines, and whoever connects reads names and \
+             sizes of your processes; --allow-remote says that this is meant"
         );
         return Err(Coded {
             exit: Exit::Error,

@@ -58,7 +58,8 @@ pub struct GateArgs {
     speed: Speed,
 
     /// Replay each trace N times
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: u32,
 
     /// Append the answer to this file as Markdown, for the summary of a CI job
@@ -70,7 +71,8 @@ pub struct GateArgs {
     json: Option<PathBuf>,
 
     /// Stop a trial after S seconds
-    #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    #[arg(long, value_name = "S", default_value_t = 3_600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 }
 
@@ -85,7 +87,8 @@ Examples:
                                  and compare with it later
   loam gate now.trace --baseline tests/load.json --limit peak=2% --limit processor=off
 
-Exit code 0 if nothing got worse, 1 if something did, 2 if the trace or the baseline can not be used.";
+Exit code 0 if nothing got worse, 1 if something did, 2 if the trace or the baseline can not be \
+used.";
 
 /// The resolved arguments of `gate`.
 #[derive(Debug)]

@@ -47,11 +47,17 @@ pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
         let stream = survey.choose(options.which.process)?;
         let recorded = &survey.processes[&stream].process.allocator;
         if recorded.is_empty() {
-            bail!("the trace does not say which allocator it was recorded on; name one with --allocator");
+            bail!(
+                "the trace does not say which allocator it was recorded on; name one with \
+                   --allocator"
+            );
         }
         let available = discover::all(layout);
         let Some(known) = spec::known(recorded, &available) else {
-            bail!("the trace was recorded on `{recorded}`, which is no allocator of this machine; --allocator names another one");
+            bail!(
+                "the trace was recorded on `{recorded}`, which is no allocator of this machine; \
+                   --allocator names another one"
+            );
         };
         measure.allocators = vec![known.name.clone()];
     }
@@ -124,7 +130,8 @@ fn reference(options: &GateOptions) -> Result<Reference> {
             percent => format!("--speed {}", percent as f64 / 100.0),
         };
         bail!(
-            "{} was measured with {}, and this is {}: what a heap gives back in pauses differs; use the same speed",
+            "{} was measured with {}, and this is {}: what a heap gives back in pauses differs; \
+             use the same speed",
             path.display(),
             speed(baseline.speed_percent),
             speed(speed_percent)
@@ -182,8 +189,9 @@ fn refuse(results: &Results, options: &GateOptions) -> Result<()> {
     let worst = error.at_peak.abs().max(error.on_average);
     if worst > most {
         bail!(
-            "the replay is {:.1} % off from what was recorded, and {:.1} % is the most that is believed: its figures \
-             are not the program's. `docs/replay.md` says what makes such traces; --limit error={:.0}% believes it",
+            "the replay is {:.1} % off from what was recorded, and {:.1} % is the most that is \
+             believed: its figures are not the program's. `docs/replay.md` says what makes such \
+             traces; --limit error={:.0}% believes it",
             100.0 * worst,
             100.0 * most,
             (100.0 * worst).ceil()

@@ -44,8 +44,9 @@ pub fn run(options: &MapOptions) -> Result<Exit> {
         Named::Process(identity) => {
             if let Seen::Loam(_) = heap_of(&identity)? {
                 bail!(
-                    "{} ({}) is on Loam, whose pages its counters do not show one by one: `loam pins {}` tells its size \
-                     classes; for a map record it with `loam record --stacks -- COMMAND`",
+                    "{} ({}) is on Loam, whose pages its counters do not show one by one: `loam \
+                     pins {}` tells its size classes; for a map record it with `loam record \
+                     --stacks -- COMMAND`",
                     identity.name,
                     identity.key.pid,
                     identity.key.pid

@@ -1,7 +1,8 @@
 //! `loam mcp`: a server of the Model Context Protocol on standard input and output.
 //!
 //! ```text
-//! assistant -> request -> tools (a verb's words, from checked arguments) -> this executable once more, with these words
+//! assistant -> request -> tools (a verb's words, from checked arguments)
+//!              -> this executable once more, with these words
 //!           <- its text, cut off, and the next step
 //! ```
 //!
@@ -40,10 +41,10 @@ const AT_A_TIME: usize = 2;
 /// What a verb takes besides the time that it watches.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const INSTRUCTIONS: &str = "\
-Questions about the memory of programs on this Linux machine. Begin with `doctor` for a process that is too large or \
-grows, and with `largest_processes` where it is not known which. Sizes are in bytes, KiB (1024), MiB and GiB. Each answer \
-ends with the next step. Nothing here stops or changes a process unless a tool says so.";
+const INSTRUCTIONS: &str = "Questions about the memory of programs on this Linux machine. Begin \
+with `doctor` for a process that is too large or grows, and with `largest_processes` where it is \
+not known which. Sizes are in bytes, KiB (1024), MiB and GiB. Each answer ends with the next step. \
+Nothing here stops or changes a process unless a tool says so.";
 
 /// Runs the verb until the assistant closes its end.
 pub fn run(options: &McpOptions) -> Result<Exit> {
@@ -63,7 +64,8 @@ pub fn run(options: &McpOptions) -> Result<Exit> {
     // Reading standard input can not be interrupted, so its thread is not waited for.
     runtime.shutdown_background();
     served.context(
-        "the Model Context Protocol is spoken on standard input and output, by the assistant that starts `loam mcp`",
+        "the Model Context Protocol is spoken on standard input and output, by the assistant that \
+         starts `loam mcp`",
     )?;
     Ok(Exit::Done)
 }

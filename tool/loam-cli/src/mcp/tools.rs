@@ -85,20 +85,21 @@ pub fn all(allow_trim: bool) -> Vec<Question> {
         Question {
             name: "doctor",
             title: "What is wrong with a process's memory",
-            about: "Says in plain words what is wrong with the memory of a running process, with evidence, the remedy, and \
-                    how many bytes the remedy saves; then what was looked for and not found. With watch_seconds it finds \
-                    growth too. Works on glibc's malloc and on Loam.",
+            about: "Says in plain words what is wrong with the memory of a running process, with \
+                    evidence, the remedy, and how many bytes the remedy saves; then what was \
+                    looked for and not found. With watch_seconds it finds growth too. Works on \
+                    glibc's malloc and on Loam.",
             verb: &["doctor"],
             arguments: &[PROCESS, WATCH],
             changes: false,
-            next: "tell the remedy and its gain as they stand; `trim_estimate` says what can be given back without a \
-                   restart, `census` what the live blocks are.",
+            next: "tell the remedy and its gain as they stand; `trim_estimate` says what can be \
+                   given back without a restart, `census` what the live blocks are.",
         },
         Question {
             name: "stats",
             title: "Where a process's memory is",
-            about: "Divides the resident memory of a process: live blocks, caches, free memory of the heap, stacks, files, \
-                    and what is none of the heap's.",
+            about: "Divides the resident memory of a process: live blocks, caches, free memory of \
+                    the heap, stacks, files, and what is none of the heap's.",
             verb: &["stats"],
             arguments: &[PROCESS],
             changes: false,
@@ -107,8 +108,9 @@ pub fn all(allow_trim: bool) -> Vec<Question> {
         Question {
             name: "census",
             title: "What the live blocks are",
-            about: "The types of a process's live blocks with counts and bytes, who holds them, and which no pointer leads \
-                    to (lost). Also of a core file. With watch_seconds it shows what grows.",
+            about: "The types of a process's live blocks with counts and bytes, who holds them, \
+                    and which no pointer leads to (lost). Also of a core file. With watch_seconds \
+                    it shows what grows.",
             verb: &["census", "--top", "12"],
             arguments: &[
                 Argument {
@@ -119,13 +121,14 @@ pub fn all(allow_trim: bool) -> Vec<Question> {
                 WATCH,
             ],
             changes: false,
-            next: "look at the code that makes the type in the first row; watch_seconds says whether it grows.",
+            next: "look at the code that makes the type in the first row; watch_seconds says \
+                   whether it grows.",
         },
         Question {
             name: "pins",
             title: "Whose blocks keep sparse pages",
-            about: "Which blocks keep pages of which less than half is live, of a running process or of a trace. With a \
-                    trace that has stacks, the code that allocated them.",
+            about: "Which blocks keep pages of which less than half is live, of a running process \
+                    or of a trace. With a trace that has stacks, the code that allocated them.",
             verb: &["pins"],
             arguments: &[Argument {
                 name: "process_or_trace",
@@ -133,13 +136,14 @@ pub fn all(allow_trim: bool) -> Vec<Question> {
                 option: None,
             }],
             changes: false,
-            next: "`loam record --stacks=16K -- PROGRAM` makes a trace with stacks, which names code.",
+            next: "`loam record --stacks=16K -- PROGRAM` makes a trace with stacks, which names \
+                   code.",
         },
         Question {
             name: "trace_info",
             title: "What is in a trace",
-            about: "What a recorded program requested: rates, sizes, lifetimes, threads, and the blocks at its peak. A trace is \
-                    a file that `loam record` wrote.",
+            about: "What a recorded program requested: rates, sizes, lifetimes, threads, and the \
+                    blocks at its peak. A trace is a file that `loam record` wrote.",
             verb: &["trace", "info"],
             arguments: &[Argument {
                 name: "trace",
@@ -147,16 +151,17 @@ pub fn all(allow_trim: bool) -> Vec<Question> {
                 option: None,
             }],
             changes: false,
-            next: "`loam replay TRACE` measures it on other allocators, `loam advise TRACE` picks one; both take minutes \
-                   and the machine's cores, so the user runs them.",
+            next: "`loam replay TRACE` measures it on other allocators, `loam advise TRACE` picks \
+                   one; both take minutes and the machine's cores, so the user runs them.",
         },
     ];
     if cfg!(target_arch = "x86_64") {
         all.push(Question {
             name: "trim_estimate",
             title: "What a trim would give back",
-            about: "How many bytes of free pages `loam trim` would give back to the system without a restart. Stops and \
-                    changes nothing.",
+            about:
+                "How many bytes of free pages `loam trim` would give back to the system without \
+                    a restart. Stops and changes nothing.",
             verb: &["trim", "--dry-run"],
             arguments: &[PROCESS],
             changes: false,
@@ -167,12 +172,14 @@ pub fn all(allow_trim: bool) -> Vec<Question> {
         all.push(Question {
             name: "trim",
             title: "Give free pages back",
-            about: "Gives free pages of a running process's heap back to the system. Stops one thread for at most 2 ms at a \
-                    time; no block moves, and the program goes on. The user has allowed it.",
+            about: "Gives free pages of a running process's heap back to the system. Stops one \
+                    thread for at most 2 ms at a time; no block moves, and the program goes on. \
+                    The user has allowed it.",
             verb: &["trim"],
             arguments: &[PROCESS],
             changes: true,
-            next: "ask `doctor` again; if the same memory comes back, the remedy that it names is a setting of malloc.",
+            next: "ask `doctor` again; if the same memory comes back, the remedy that it names is \
+                   a setting of malloc.",
         });
     }
     all

@@ -100,7 +100,10 @@ fn open_pipe(file: &Path) -> Result<File> {
     // closes the pipe.
     let _held = match at_once {
         Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
-            bail!("{shown} is a pipe that no program reads; start its reader first, or name a file with --output")
+            bail!(
+                "{shown} is a pipe that no program reads; start its reader first, or name a file \
+                   with --output"
+            )
         }
         opened => opened.with_context(|| format!("{shown} can not be written"))?,
     };
@@ -125,7 +128,10 @@ pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
             bail!("{shown} exists; --overwrite replaces it, or name another file with --output")
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            bail!("{shown} can not be written: its folder does not exist; create it, or name another file with --output")
+            bail!(
+                "{shown} can not be written: its folder does not exist; create it, or name \
+                   another file with --output"
+            )
         }
         opened => opened.with_context(|| format!("{shown} can not be written")),
     }

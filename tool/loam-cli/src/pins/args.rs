@@ -27,7 +27,8 @@ pub struct PinsArgs {
 
     /// The moment of a trace: `worst` (most free bytes in sparse pages), `peak` (most live bytes),
     /// `end`, or seconds after the start
-    #[arg(long, value_name = "worst|peak|end|SECONDS", default_value = "worst", value_parser = when)]
+    #[arg(long, value_name = "worst|peak|end|SECONDS", default_value = "worst")]
+    #[arg(value_parser = when)]
     at: When,
 
     /// What a row of a trace stands for (default: a stack if the trace has stacks, else a size)

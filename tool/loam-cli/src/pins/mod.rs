@@ -77,8 +77,8 @@ pub fn heap_of(identity: &Identity) -> Result<Seen> {
         return Ok(Seen::Glibc);
     }
     bail!(
-        "{} ({}) is on {name}, whose blocks can not be seen from outside: record it with `loam record --stacks -- \
-         COMMAND`, and name the trace instead",
+        "{} ({}) is on {name}, whose blocks can not be seen from outside: record it with `loam \
+         record --stacks -- COMMAND`, and name the trace instead",
         identity.name,
         identity.key.pid
     )

@@ -44,8 +44,8 @@ pub fn of_trace(survey: &Survey, found: &TracePins, when: When, top: usize) -> S
         Unit::Seconds.show(after),
     );
     text += &paragraph(&format!(
-        "{} blocks of {} keep {} of pages. {} of these pages are free, {} of that on sparse pages, which are less than \
-         half live.",
+        "{} blocks of {} keep {} of pages. {} of these pages are free, {} of that on sparse pages, \
+         which are less than half live.",
         decimal(moment.blocks as f64),
         show(moment.bytes),
         show(pins.sums.pages * PAGE),
@@ -55,7 +55,8 @@ pub fn of_trace(survey: &Survey, found: &TracePins, when: When, top: usize) -> S
     if let Some((resident, at)) = found.resident_heap {
         let apart = at.abs_diff(moment.time) as f64 * 1e-9;
         text += &paragraph(&format!(
-            "The heap had {} resident, seen {} {} that: what it has beyond those pages is of pages without a live block.",
+            "The heap had {} resident, seen {} {} that: what it has beyond those pages is of pages \
+             without a live block.",
             show(resident),
             Unit::Seconds.show(apart),
             if at > moment.time { "after" } else { "before" },
@@ -76,7 +77,8 @@ fn table(pins: &Pins, top: usize, is_sampled: bool) -> String {
         By::Age => "blocks that lived",
         By::Thread => "blocks of",
     };
-    let reading = "blame: free bytes of sparse pages, divided among the blocks of each; sole: of pages that no others keep";
+    let reading = "blame: free bytes of sparse pages, divided among the blocks of each; sole: of \
+                   pages that no others keep";
     let mut head = vec![
         whose, "blame", "+-", "share", "sole", "blocks", "live", "size", "age",
     ];
@@ -171,21 +173,24 @@ fn sampling(pins: &Pins, mean: u64) -> String {
         return String::from("\n") + &paragraph("Stacks are known of all blocks of sparse pages.");
     }
     let mut text = format!(
-        "Stacks are known of a sample, {} blocks of sparse pages, one for each {} requested; the error is twice the \
-         standard error.",
+        "Stacks are known of a sample, {} blocks of sparse pages, one for each {} requested; the \
+         error is twice the standard error.",
         decimal(samples as f64),
         show(mean)
     );
     if pins.sole_unknown_bytes > 0 {
         text += &format!(
-            " Sole blame is of at least so much: {} are free on pages of several blocks of which not all stacks are known.",
+            " Sole blame is of at least so much: {} are free on pages of several blocks of which \
+             not all stacks are known.",
             show(pins.sole_unknown_bytes)
         );
     }
     let first = pins.rows.first();
     let is_coarse = first.is_some_and(|row| row.error_bytes * 4 > row.shared_bytes);
     if is_coarse || pins.unknown_bytes * 4 > pins.total() {
-        text += " That is coarse here: record with a smaller distance (`--stacks=4K`; `--stacks=1` knows all).";
+        text +=
+            " That is coarse here: record with a smaller distance (`--stacks=4K`; `--stacks=1` \
+                 knows all).";
     }
     String::from("\n") + &paragraph(&text)
 }
@@ -198,8 +203,9 @@ pub fn of_glibc(identity: &Identity, found: &ProcessPins, top: usize) -> String 
         identity.name, identity.key.pid, found.glibc
     );
     text += &paragraph(&format!(
-        "Its arenas have {} resident. {} of that are pages that blocks keep, {} pages without a block. Of the pages with \
-         blocks {} are free, {} of that on sparse pages, which are less than half live.",
+        "Its arenas have {} resident. {} of that are pages that blocks keep, {} pages without a \
+         block. Of the pages with blocks {} are free, {} of that on sparse pages, which are less \
+         than half live.",
         show(found.resident_bytes),
         show(pins.sums.pages * PAGE),
         show(found.empty_bytes),
@@ -241,7 +247,8 @@ pub fn of_loam(identity: &Identity, kept: &Kept, top: usize) -> String {
         identity.name, identity.key.pid
     );
     text += &paragraph(&format!(
-        "{} are free on pages that live blocks keep, by its counters; {} more are freed blocks in threads' caches.",
+        "{} are free on pages that live blocks keep, by its counters; {} more are freed blocks in \
+         threads' caches.",
         show(kept.free_bytes),
         show(kept.cached_bytes)
     ));
@@ -275,5 +282,8 @@ pub fn of_loam(identity: &Identity, kept: &Kept, top: usize) -> String {
     grid.rows.push(rest("all", kept.free_bytes));
     text += &terminal::grid(&grid);
     text + "\n"
-        + &paragraph("Whose blocks they are, a trace says: `loam record --stacks=16K -- COMMAND`, then `loam pins`.")
+        + &paragraph(
+            "Whose blocks they are, a trace says: `loam record --stacks=16K -- COMMAND`, \
+                      then `loam pins`.",
+        )
 }

@@ -91,8 +91,8 @@ pub fn text() -> String {
     let mut text = "\
 Questions and the one command that answers each.
 
-PID is the number or the name of a process. TRACE and OLDER are files that `loam record --stacks=64K --output TRACE -- \
-PROGRAM` wrote."
+PID is the number or the name of a process. TRACE and OLDER are files that `loam record \
+--stacks=64K --output TRACE -- PROGRAM` wrote."
         .to_owned();
     for (question, command, answer) in RECIPES {
         text += &format!("\n\n{question}\n\n    {command}\n\n{answer}");

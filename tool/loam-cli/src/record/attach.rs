@@ -85,8 +85,8 @@ impl Attached {
         };
         if request.version(Version::Recording) != VERSION {
             bail!(
-                "the libloam of process {pid} (version {}) can not be recorded by this loam while it runs; start the \
-                 program anew with `loam record -- COMMAND`",
+                "the libloam of process {pid} (version {}) can not be recorded by this loam while \
+                 it runs; start the program anew with `loam record -- COMMAND`",
                 request.library()
             );
         }
@@ -137,9 +137,9 @@ impl Attached {
             Some(path) => format!("does not see {}", output::path(path)),
         };
         bail!(
-            "process {pid} {why}, as in a container, so its heap can not be recorded from here. Copy this file into it and \
-             record there: docker cp loam X:/tmp/loam && docker exec X /tmp/loam record --pid 1; from here `loam record \
-             --pid {pid} --growth` works"
+            "process {pid} {why}, as in a container, so its heap can not be recorded from here. \
+             Copy this file into it and record there: docker cp loam X:/tmp/loam && docker exec X \
+             /tmp/loam record --pid 1; from here `loam record --pid {pid} --growth` works"
         );
     }
 
@@ -175,8 +175,8 @@ impl Attached {
             self.ask_to_stop();
             if begun.elapsed() > FORMER {
                 bail!(
-                    "process {pid} was being recorded when `loam record` was killed, and has not called its heap since \
-                     then; try again when it does"
+                    "process {pid} was being recorded when `loam record` was killed, and has not \
+                     called its heap since then; try again when it does"
                 );
             }
             thread::sleep(Duration::from_millis(10));

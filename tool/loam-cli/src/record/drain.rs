@@ -277,7 +277,8 @@ impl Drainer {
         };
         if !image.is_seen() {
             self.board.note(format!(
-                "process {} of another PID namespace can not be seen from here: its end is not known",
+                "process {} of another PID namespace can not be seen from here: its end is not \
+                 known",
                 image.pid()
             ));
         }
@@ -524,8 +525,8 @@ impl Drainer {
             return None;
         }
         Some(format!(
-            "process {pid} has become `{}`, which is not recorded: it has not the recording's variables, or it is of \
-             another user",
+            "process {pid} has become `{}`, which is not recorded: it has not the recording's \
+             variables, or it is of another user",
             stat.name
         ))
     }

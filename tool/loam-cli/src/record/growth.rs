@@ -37,8 +37,8 @@ pub fn record(options: &RecordOptions, pid: Pid, limit: Option<Duration>) -> Res
     let mut written = Written::begin(file, pid, &words, SAMPLED, options.max_size)?;
     let progress = Progress::begin();
     progress.tell(&format!(
-        "loam: recording under which stacks the heap of process {pid} grows, by its page faults; the process is not \
-         changed; Ctrl-C ends it"
+        "loam: recording under which stacks the heap of process {pid} grows, by its page faults; \
+         the process is not changed; Ctrl-C ends it"
     ));
     let started = Stat::read(pid)?.started;
     let begun = Instant::now();
@@ -130,7 +130,8 @@ fn summary(
         .filter(|site| site.bytes > 0.0)
         .count();
     format!(
-        "loam: {came}; {} of it came under {stacks} stacks (from {} samples), in {}: {shown}; next: loam trace info {}",
+        "loam: {came}; {} of it came under {stacks} stacks (from {} samples), in {}: {shown}; \
+         next: loam trace info {}",
         bytes(seen),
         growth.samples().0,
         bytes(statistics.file_bytes as f64),
@@ -150,14 +151,15 @@ pub fn gaps(growth: &Growth) -> Vec<String> {
     }
     if let Some(share) = growth.share() {
         lines.push(format!(
-            "page faults came so fast that only a part of the time was sampled, to keep the cost small, at last {:.1} %; \
-             bytes are estimates",
+            "page faults came so fast that only a part of the time was sampled, to keep the cost \
+             small, at last {:.1} %; bytes are estimates",
             100.0 * share
         ));
     }
     if !growth.sees_kernel() {
         lines.push(
-            "memory that the kernel filled first (read() into a fresh buffer) was not seen; that needs CAP_PERFMON"
+            "memory that the kernel filled first (read() into a fresh buffer) was not seen; that \
+             needs CAP_PERFMON"
                 .to_owned(),
         );
     }

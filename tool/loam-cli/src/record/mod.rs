@@ -5,7 +5,7 @@
 //! command -> inspect as `run` does -> open the file -> folder for rings -> start, with
 //!            LD_PRELOAD=libloam-record.so[:the allocator][:what was there] LOAM_RECORD=folder
 //! process -> find its heap -> open the file -> folder for rings -> ask the heap (attach)
-//!         -> on another allocator: probes, or growth (page faults), in one thread, without rings of ours
+//!         -> on another allocator: probes, or growth (page faults), in one thread, and no rings
 //!
 //! threads: drain (rings -> events) -+-> write (trace)      sample (/proc) -> write
 //!          main: signals, progress, the command's end
@@ -416,7 +416,8 @@ impl Recording {
             Err(error) => {
                 let bytes = self.board.bytes.load(Ordering::Relaxed);
                 let message = format!(
-                    "{shown}: {error}; recording ended there, and the program went on. The first {} of the file can be read",
+                    "{shown}: {error}; recording ended there, and the program went on. The first \
+                     {} of the file can be read",
                     loam_format::units::bytes(bytes as f64)
                 );
                 let exit = match own {
@@ -428,8 +429,8 @@ impl Recording {
         };
         if streams == 0 {
             let message = format!(
-                "{shown} holds no events: no process loaded the recorder. Is the program static, or does it start others \
-                 with an environment of their own?"
+                "{shown} holds no events: no process loaded the recorder. Is the program static, \
+                 or does it start others with an environment of their own?"
             );
             return Err(Coded {
                 exit: Exit::Error,
@@ -497,7 +498,8 @@ mod tests {
         };
         assert_eq!(
             summary("a b.trace", &statistics, 3),
-            "loam: 1000 events in 4.00 KiB (3.50 bytes an event), 3 dropped: a b.trace; next: loam replay 'a b.trace'"
+            "loam: 1000 events in 4.00 KiB (3.50 bytes an event), 3 dropped: a b.trace; next: loam \
+             replay 'a b.trace'"
         );
     }
 }

@@ -56,13 +56,12 @@ pub fn record(
     limit: Option<Duration>,
     cost: f64,
 ) -> Result<Exit> {
-    let coded = |why: String| {
-        Coded {
+    let coded = |why: String| Coded {
         exit: Exit::Error,
         message: format!(
-            "probes can not be set in process {pid}: {why}; `loam record --pid {pid} --growth` needs less"
+            "probes can not be set in process {pid}: {why}; `loam record --pid {pid} --growth` \
+             needs less"
         ),
-    }
     };
     if let Some(why) = refused(pid)? {
         return Err(coded(why).into());
@@ -179,8 +178,8 @@ fn first_line(pid: Pid, probes: &Probes, cost: f64) -> String {
         .collect();
     let files = loam_format::plain::line(&files.join(" and ")).into_owned();
     format!(
-        "recording which blocks of process {pid} stay, by probes (breakpoints that the kernel sets) on the allocator's functions in \
-         {files}, for at most {:.1} % of its processor time",
+        "recording which blocks of process {pid} stay, by probes (breakpoints that the kernel \
+         sets) on the allocator's functions in {files}, for at most {:.1} % of its processor time",
         100.0 * cost
     )
 }
@@ -194,8 +193,8 @@ fn summary(probes: &Probes, seconds: f64, shown: &str, statistics: &Statistics) 
         .filter(|site| site.bytes >= 0.5)
         .count();
     format!(
-        "loam: {} +- {} were handed out in {seconds:.0} s and live, under {stacks} stacks (from {} blocks of {} that were seen), \
-         in {}: {shown}; next: loam trace info {}",
+        "loam: {} +- {} were handed out in {seconds:.0} s and live, under {stacks} stacks (from {} \
+         blocks of {} that were seen), in {}: {shown}; next: loam trace info {}",
         bytes(estimate.bytes),
         bytes(estimate.error),
         estimate.blocks,
@@ -221,8 +220,8 @@ fn gaps(probes: &Probes, walk: &Walk) -> Vec<String> {
     let (_, lost) = probes.samples();
     if lost > 0 {
         lines.push(format!(
-            "{lost} events came too fast and were lost; weights make up for blocks, but a block whose free was lost may count \
-             as live"
+            "{lost} events came too fast and were lost; weights make up for blocks, but a block \
+             whose free was lost may count as live"
         ));
     }
     if !probes.has_gaps() {
@@ -232,13 +231,15 @@ fn gaps(probes: &Probes, walk: &Walk) -> Vec<String> {
     let watched = 100.0 * probes.watched();
     lines.push(match &walk.failed {
         None => format!(
-            "frees were watched in {watched:.1} % of the process's time, and the heap was walked {} times; a block that was freed \
-             meanwhile, and whose place another of the same size took, may count as live",
+            "frees were watched in {watched:.1} % of the process's time, and the heap was walked \
+             {} times; a block that was freed meanwhile, and whose place another of the same size \
+             took, may count as live",
             probes.looks()
         ),
         Some(why) => format!(
-            "frees were watched in {watched:.1} % of the process's time, and the heap can not be walked ({why}); a block that was \
-             freed meanwhile counts as live in the trace, and what grew is told as if each stack's blocks were freed at an even pace"
+            "frees were watched in {watched:.1} % of the process's time, and the heap can not be \
+             walked ({why}); a block that was freed meanwhile counts as live in the trace, and \
+             what grew is told as if each stack's blocks were freed at an even pace"
         ),
     });
     lines

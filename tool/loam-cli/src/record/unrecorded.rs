@@ -178,8 +178,8 @@ mod tests {
         let found = ["b", "a", "b"].map(|name| (started(1, 1, name), None));
         assert_eq!(
             told(&found, 0).unwrap(),
-            "3 programs were not recorded: `b` (2 times) and `a`; static, or started without the recording's variables \
-             (`env -i`)"
+            "3 programs were not recorded: `b` (2 times) and `a`; static, or started without the \
+             recording's variables (`env -i`)"
         );
         assert!(told(&found[..1], 0)
             .unwrap()

@@ -49,7 +49,8 @@ pub struct ReplayArgs {
     speed: Speed,
 
     /// Measure each allocator N times
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: u32,
 
     /// Write the results to this file (default: loam-lab-DATE.json in the current folder)
@@ -65,7 +66,8 @@ pub struct ReplayArgs {
     overwrite: bool,
 
     /// Stop a trial after S seconds
-    #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    #[arg(long, value_name = "S", default_value_t = 3_600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 }
 
@@ -75,9 +77,11 @@ Examples:
   loam replay loam-server-1234.trace    measure every allocator found
   loam replay t.trace --allocators system,loam,jemalloc:MALLOC_CONF=dirty_decay_ms:0
   loam replay t.trace --speed max --trials 1
-                                        leave the pauses out: quick, and no heap gives memory back by the clock
+                                        leave the pauses out: quick, and no heap gives memory \
+back by the clock
 
-Exit code 0 if all trials succeeded, 1 if a trial failed or the replay is not close enough to the program, 2 if the trace
+Exit code 0 if all trials succeeded, 1 if a trial failed or the replay is not close enough to the \
+program, 2 if the trace
 can not be replayed.";
 
 /// How fast.

@@ -1,8 +1,9 @@
 //! `loam replay`: a trace becomes an experiment of the lab.
 //!
 //! ```text
-//! survey the trace -> prepare it (once, in a temporary folder) -> the lab's trials of native/replayer
-//!   -> the error of the replay -> the lab's table and report
+//! survey the trace -> prepare it (once, in a temporary folder)
+//!   -> the lab's trials of native/replayer -> the error of the replay
+//!   -> the lab's table and report
 //! ```
 
 pub mod args;
@@ -235,13 +236,14 @@ fn remarks(survey: &Survey, prepared: &Prepared) -> Vec<String> {
     let recorded = survey.header.architecture.as_str();
     if !recorded.is_empty() && recorded != here {
         remarks.push(format!(
-            "The trace was recorded on {recorded}, this machine is {here}: sizes of the program's own types may differ \
-             there, and times do."
+            "The trace was recorded on {recorded}, this machine is {here}: sizes of the program's \
+             own types may differ there, and times do."
         ));
     }
     if prepared.large > 0 && prepared.large_seen * 2 < prepared.large {
         remarks.push(format!(
-            "Of {} blocks of two pages and more the recorder saw what {} touched; for the others it is guessed.",
+            "Of {} blocks of two pages and more the recorder saw what {} touched; for the others \
+             it is guessed.",
             prepared.large, prepared.large_seen
         ));
     }

@@ -2,7 +2,8 @@
 //! work.
 //!
 //! ```text
-//! find libloam.so (or another allocator: `peer`) -> resolve COMMAND in PATH -> inspect its file (for a script, its interpreter's)
+//! find libloam.so (or another allocator: `peer`) -> resolve COMMAND in PATH
+//!                 -> inspect its file (for a script, its interpreter's)
 //!                 -> refuse, or warn -> LD_PRELOAD=libloam.so[:what was there] exec COMMAND
 //! ```
 //!

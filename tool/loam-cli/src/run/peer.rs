@@ -70,11 +70,12 @@ fn helper(library: &Path, name: &str, layout: &Layout) -> Result<Option<std::pat
     let tells = image_of(library)?.tells_figures;
     match (tells, layout.find(PEER_NAME)) {
         (false, _) => output::print_warning(&format!(
-            "{name} tells no figures of its own: `loam stats` and `loam doctor` see its mappings only"
+            "{name} tells no figures of its own: `loam stats` and `loam doctor` see its mappings \
+             only"
         )),
-        (true, Err(error)) => output::print_warning(&format!(
-            "{name}'s own figures are not published: {error}"
-        )),
+        (true, Err(error)) => {
+            output::print_warning(&format!("{name}'s own figures are not published: {error}"))
+        }
         (true, Ok(peer)) => return Ok(Some(preload::quotable(peer)?)),
     }
     Ok(None)

@@ -82,7 +82,8 @@ pub fn render(mut rows: Vec<Row>) -> String {
         bytes(proportional as f64)
     );
     if rows.iter().any(|row| row.on_loam.is_none()) {
-        text += "\"-\": only programs on Loam say what is live in them. One process in full: loam stats PID\n";
+        text += "\"-\": only programs on Loam say what is live in them. One process in full: loam \
+                 stats PID\n";
     }
     text
 }

@@ -122,9 +122,9 @@ fn what_loam_would_add(view: &View) -> String {
         |found| format!("{} ({})", words::capitalised(&found.name), found.file),
     );
     format!(
-        "\n{holder} does not show what the {} of heap and anonymous memory hold. On Loam the same page \
-         says what is live, cached, free between live blocks and kept, class by class, with lock \
-         contention and purging, while the program runs: loam run -- {}\n",
+        "\n{holder} does not show what the {} of heap and anonymous memory hold. On Loam the same \
+         page says what is live, cached, free between live blocks and kept, class by class, with \
+         lock contention and purging, while the program runs: loam run -- {}\n",
         bytes(heaps as f64),
         to_copy(&view.identity)
     )
@@ -200,7 +200,8 @@ fn heap_facts(values: &Values) -> String {
         None => String::new(),
     };
     let mut text = format!(
-        "\nHeap: {} blocks live; {} used, {} committed{charged}, {} reserved; peak {} in spans and runs.\n",
+        "\nHeap: {} blocks live; {} used, {} committed{charged}, {} reserved; peak {} in spans and \
+         runs.\n",
         count(ids::LIVE_BLOCKS),
         size(ids::USED_BYTES),
         size(ids::COMMITTED_BYTES),
@@ -208,7 +209,8 @@ fn heap_facts(values: &Values) -> String {
         size(ids::PEAK_USED_BYTES),
     );
     text += &format!(
-        "Free: {}% of what is backed; longest free run {}; {} of pages given back in {} calls ({}).\n",
+        "Free: {}% of what is backed; longest free run {}; {} of pages given back in {} calls \
+         ({}).\n",
         values
             .real(ids::FREE_RATIO)
             .map_or_else(|| "-".to_owned(), |ratio| format!("{:.1}", 100.0 * ratio)),
@@ -263,8 +265,8 @@ fn unsampled(values: &Values) -> String {
             .to_owned();
     };
     format!(
-        "Calls: at least {} allocations up to 32 KiB, {:.1}% of them or more from the thread's cache; {} frees to caches. All \
-         calls, and their times, with LOAM_SAMPLE set.\n",
+        "Calls: at least {} allocations up to 32 KiB, {:.1}% of them or more from the thread's \
+         cache; {} frees to caches. All calls, and their times, with LOAM_SAMPLE set.\n",
         decimal(all),
         100.0 * hits,
         decimal(values.whole(ids::CACHE_FREES) as f64),

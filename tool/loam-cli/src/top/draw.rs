@@ -211,7 +211,8 @@ fn process(
             manner.warning(),
         ));
     } else if sample.snapshot().is_none() {
-        let text = "Not on Loam: what its heap holds only its allocator knows. `loam run` starts it on Loam.";
+        let text = "Not on Loam: what its heap holds only its allocator knows. `loam run` starts \
+                    it on Loam.";
         lines.extend(wrap(text, width, DIM));
     }
     if let Some(snapshot) = sample.snapshot() {

@@ -32,8 +32,8 @@ pub fn require_terminal() -> Result<()> {
         return Ok(());
     };
     let message = format!(
-        "loam top draws on the whole terminal, and {reason}; `loam top --batch` prints tables, `loam \
-         stats PID` one process"
+        "loam top draws on the whole terminal, and {reason}; `loam top --batch` prints tables, \
+         `loam stats PID` one process"
     );
     Err(Coded {
         exit: Exit::Error,

@@ -15,14 +15,16 @@ pub struct TraceArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  loam trace info t.trace                                its rates, sizes, lifetimes, threads and peak
+  loam trace info t.trace                                its rates, sizes, lifetimes, threads and \
+peak
   loam trace check t.trace                               exit code 1 if something is wrong
   loam trace head -n 50 t.trace                          the first events
   loam trace export t.trace --table blocks > blocks.csv  a row for each block's life
   loam trace export t.trace --format pprof --output t.pb.gz && go tool pprof -top t.pb.gz
   loam trace diff monday.trace tuesday.trace             which call paths hold more than before
   loam trace export t.trace --dataset fleet              add it to a dataset for SQL queries
-  loam trace import heaptrack.p.1.zst --output t.trace   make a trace from a recording of heaptrack";
+  loam trace import heaptrack.p.1.zst --output t.trace   make a trace from a recording of \
+heaptrack";
 
 #[derive(Debug, Subcommand)]
 enum TraceVerb {
@@ -180,7 +182,8 @@ struct ImportArgs {
 
     /// Import one stack for each BYTES requested bytes, on average (64K, 1M; default: the stacks of
     /// all blocks)
-    #[arg(long, value_name = "BYTES", value_parser = crate::record::args::size, default_value = "1", hide_default_value = true)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::record::args::size)]
+    #[arg(default_value = "1", hide_default_value = true)]
     stacks: u64,
 
     /// The format of the recording (default: the one that its first bytes show)

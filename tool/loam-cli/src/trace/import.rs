@@ -29,8 +29,8 @@ pub fn run(options: &ImportOptions) -> Result<Exit> {
         );
     }
     output::say(&format!(
-        "{} events of {} and {} from {}: {trace}\nlost: {}\nA replay of it can not be checked against the program. \
-         Next: loam replay {trace}{}",
+        "{} events of {} and {} from {}: {trace}\nlost: {}\nA replay of it can not be checked \
+         against the program. Next: loam replay {trace}{}",
         imported.events,
         words::count_of(imported.processes as usize, "process", "processes"),
         words::count(imported.threads as usize, "thread"),
@@ -60,7 +60,10 @@ fn unpacked(
     match file.fill_buf().with_context(told)? {
         [] => bail!("{shown} is empty; copy or record it again"),
         start if start.starts_with(MAGIC) => {
-            bail!("{shown} is a trace already: `loam trace info`, `loam replay` and the like read it as it is")
+            bail!(
+                "{shown} is a trace already: `loam trace info`, `loam replay` and the like read \
+                   it as it is"
+            )
         }
         [0x1f, 0x8b, ..] => read(&mut BufReader::new(Bounded::new(
             MultiGzDecoder::new(file),
@@ -76,7 +79,8 @@ fn unpacked(
             let mut archive = ZipArchive::new(file).with_context(damaged)?;
             if archive.len() != 1 {
                 bail!(
-                    "{shown} has {} files, and a recording is one; unpack it and import one after the other",
+                    "{shown} has {} files, and a recording is one; unpack it and import one after \
+                     the other",
                     archive.len()
                 );
             }
@@ -117,7 +121,8 @@ impl<R: Read> Read for Bounded<R> {
         let read = self.packed.read(buffer)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
             io::Error::other(format!(
-                "it unpacks to more than {MOST_TIMES} times its length; if it is honest, unpack it and import what comes out"
+                "it unpacks to more than {MOST_TIMES} times its length; if it is honest, unpack it \
+                 and import what comes out"
             ))
         })?;
         Ok(read)
@@ -132,8 +137,8 @@ fn write(options: &ImportOptions, input: &mut dyn BufRead) -> Result<Imported> {
     let told = foreign::Format::of_start(&start);
     let format = options.from.or(told).ok_or_else(|| {
         anyhow!(
-            "{shown} begins like none of the formats that can be imported: {}. `loam record` records a program; \
-             --from names the format of a recording whose beginning is damaged",
+            "{shown} begins like none of the formats that can be imported: {}. `loam record` \
+             records a program; --from names the format of a recording whose beginning is damaged",
             words::list(&foreign::Format::ALL.map(foreign::Format::name))
         )
     })?;

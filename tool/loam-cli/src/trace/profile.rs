@@ -40,8 +40,9 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
     let stream = survey.choose(options.process)?;
     let Some(stacks) = stacks::of(&survey, stream)? else {
         bail!(
-            "process {stream} of {} has no stacks: it asked for less than the {} bytes that `loam record --stacks` \
-             leaves between two; record it with `--stacks=64K`, or name another process with --process",
+            "process {stream} of {} has no stacks: it asked for less than the {} bytes that `loam \
+             record --stacks` leaves between two; record it with `--stacks=64K`, or name another \
+             process with --process",
             output::path(&options.trace),
             survey.header.stack_bytes
         );

@@ -34,7 +34,9 @@ impl<T: Typed> Typed for Option<T> {
 
 /// Declares the rows of a table.
 macro_rules! row {
-    ($(#[$outer:meta])* $name:ident of $table:literal { $($(#[$inner:meta])* $field:ident: $type:ty,)* }) => {
+    ($(#[$outer:meta])* $name:ident of $table:literal {
+        $($(#[$inner:meta])* $field:ident: $type:ty,)*
+    }) => {
         $(#[$outer])*
         #[derive(Debug, Default, Serialize)]
         pub struct $name { $($(#[$inner])* pub $field: $type,)* }

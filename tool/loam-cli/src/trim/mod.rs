@@ -180,13 +180,19 @@ fn one(identity: &Identity, options: &TrimOptions) -> Result<Outcome, Reason> {
 /// What helps on an allocator whose free pages can not be told from outside.
 fn other(name: &str) -> String {
     let knob = match name {
-        "jemalloc" => "MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0, or the call mallctl \"arena.<i>.purge\"",
+        "jemalloc" => {
+            "MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0, or the call mallctl \
+                       \"arena.<i>.purge\""
+        }
         "mimalloc" => "MIMALLOC_PURGE_DELAY=0, or the call mi_collect(true)",
         "tcmalloc" => "TCMALLOC_RELEASE_RATE=10, or the call MallocExtension::ReleaseFreeMemory",
         "snmalloc" | "rpmalloc" | "Hoard" => "it has none: only its end gives free pages back",
         "oneTBB's malloc" => "the call scalable_allocation_command(TBBMALLOC_CLEAN_ALL_BUFFERS, 0)",
         "musl's malloc" => "it has none, and gives whole free groups of blocks back by itself",
-        "" => return "it has no allocator that is known: which of its pages are free can not be told".to_owned(),
+        "" => {
+            return "it has no allocator that is known: which of its pages are free can not be told"
+                .to_owned()
+        }
         _ => "see its manual",
     };
     format!("it is on {name}, whose free pages can not be told from outside; its own knob: {knob}")
@@ -198,10 +204,14 @@ fn first_line(identity: &Identity, options: &TrimOptions) -> String {
         return format!("{name} ({pid}): a dry run, which neither stops nor changes it\n");
     }
     if kind(pid).is_ok_and(|heap| heap == Heap::Loam) {
-        return format!("{name} ({pid}): asks its heap, which is Loam, to give free pages back by a thread of its own\n");
+        return format!(
+            "{name} ({pid}): asks its heap, which is Loam, to give free pages back by a \
+                        thread of its own\n"
+        );
     }
     format!(
-        "{name} ({pid}): stops one thread for at most {} at a time, and lets it drop free pages of the heap by madvise\n",
+        "{name} ({pid}): stops one thread for at most {} at a time, and lets it drop free pages of \
+         the heap by madvise\n",
         Unit::Seconds.show(options.max_stop.as_secs_f64())
     )
 }
@@ -264,7 +274,8 @@ fn text(outcome: &Outcome, dry_run: bool) -> String {
         ),
     };
     text += &format!(
-        "{} resident before, {} after: gave back {}{swapped} in {} ranges and {} stops; longest stop {}, all stops {}{waits}, in all {}\n",
+        "{} resident before, {} after: gave back {}{swapped} in {} ranges and {} stops; longest \
+         stop {}, all stops {}{waits}, in all {}\n",
         size(outcome.resident.0),
         size(outcome.resident.1),
         size(outcome.bytes),

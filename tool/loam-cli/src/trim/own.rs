@@ -58,8 +58,8 @@ pub fn trim(identity: &Identity) -> Result<Outcome> {
             ASKED if begun.elapsed() > SILENCE => {
                 request.write(IDLE)?;
                 bail!(
-                    "it is on Loam, and has not called its heap for {} seconds, so that the heap could not answer; what became \
-                     free when its use fell went back then",
+                    "it is on Loam, and has not called its heap for {} seconds, so that the heap \
+                     could not answer; what became free when its use fell went back then",
                     SILENCE.as_secs()
                 );
             }
@@ -88,7 +88,10 @@ impl Word {
         let mappings = mappings::read_files(pid)?;
         let request = Request::find(pid, &mappings)?.context("its heap was not found")?;
         if request.version(Version::Trim) != VERSION {
-            bail!("its libloam is of a version that can not be asked for a trim; `malloc_trim(0)` in the program does it");
+            bail!(
+                "its libloam is of a version that can not be asked for a trim; `malloc_trim(0)` \
+                   in the program does it"
+            );
         }
         Ok(Word(request))
     }

@@ -19,7 +19,10 @@ pub const GOOD: &str = r#"
 RATE=${RATE:-1000}
 echo '{"type":"start","workload":"fake","version":1,"seed":1}'
 for i in 0 1 2; do
-  echo '{"type":"checkpoint","variant":"malloc","series":"steps","index":'$i',"x":'$((i + 1))',"x_unit":"step","operations":'$RATE',"seconds":1.0,"operations_per_second":'$RATE',"resident_bytes":1048576,"peak_resident_bytes":2097152,"minor_faults":'$((i * 10))',"overhead":0.25,"novel":7}'
+  echo '{"type":"checkpoint","variant":"malloc","series":"steps","index":'$i',"x":'$((i + 1))\
+',"x_unit":"step","operations":'$RATE',"seconds":1.0,"operations_per_second":'$RATE\
+',"resident_bytes":1048576,"peak_resident_bytes":2097152,"minor_faults":'$((i * 10))\
+',"overhead":0.25,"novel":7}'
 done
 echo '{"type":"end","seconds":3.0,"checksum":"abc"}'
 "#;

@@ -51,17 +51,21 @@ pub(super) fn arenas(evidence: &Evidence) -> Answer {
             show(pools.live_bytes)
         ),
         evidence: vec![
-            format!("{} live blocks lie in {} arenas", pools.blocks, pools.arenas),
+            format!(
+                "{} live blocks lie in {} arenas",
+                pools.blocks, pools.arenas
+            ),
             format!(
                 "{} of these arenas, with {}, are live to less than a quarter",
                 pools.sparse_arenas,
                 show(pools.sparse_bytes)
             ),
         ],
-        remedy: "objects that stay were made among many that went, and each keeps a whole arena. Make what stays first \
-                 (load modules, caches and tables before the work that peaks), or do the peak's work in a process that \
-                 ends. PYTHONMALLOC=malloc lets the program's allocator serve these objects: with Loam it gives single \
-                 pages back (`PYTHONMALLOC=malloc loam run -- COMMAND`). `loam census PID` names what stays"
+        remedy: "objects that stay were made among many that went, and each keeps a whole arena. \
+                 Make what stays first (load modules, caches and tables before the work that \
+                 peaks), or do the peak's work in a process that ends. PYTHONMALLOC=malloc lets \
+                 the program's allocator serve these objects: with Loam it gives single pages back \
+                 (`PYTHONMALLOC=malloc loam run -- COMMAND`). `loam census PID` names what stays"
             .to_owned(),
         gain_bytes: Some(free),
         gain_least_bytes: Some(pools.sparse_bytes / 2),

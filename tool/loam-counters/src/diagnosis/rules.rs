@@ -139,7 +139,10 @@ fn trim_now(evidence: &Evidence, heap: &HeapEvidence) -> String {
         false => String::new(),
         // The heap itself answers.
         true if heap.purges => {
-            format!("`loam trim {pid}` asks its heap for these {bytes}, and gets them at its next slow call. In the program: ")
+            format!(
+                "`loam trim {pid}` asks its heap for these {bytes}, and gets them at its next \
+                     slow call. In the program: "
+            )
         }
         true => format!("`loam trim {pid}` gives {bytes} back now, from outside. In the program: "),
     }
@@ -180,11 +183,12 @@ pub fn unknown(evidence: &Evidence, growth: Option<&Growth>) -> Option<Unknown> 
         return Some(Unknown {
             what: format!("{} were not seen: {why}", part(bytes, evidence)),
             remedy: match &evidence.heap {
-                Ok(_) => "`loam stats PID` shows where the memory is; `loam record` sees what the program allocates, whatever \
-                          its heap looks like"
+                Ok(_) => "`loam stats PID` shows where the memory is; `loam record` sees what the \
+                          program allocates, whatever its heap looks like"
                     .to_owned(),
-                Err(_) => "`loam record -- COMMAND` sees what the program allocates; `loam run --allocator NAME -- COMMAND` \
-                           starts it on an allocator that tells its figures"
+                Err(_) => "`loam record -- COMMAND` sees what the program allocates; `loam run \
+                           --allocator NAME -- COMMAND` starts it on an allocator that tells its \
+                           figures"
                     .to_owned(),
             },
         });
@@ -205,11 +209,15 @@ pub fn unknown(evidence: &Evidence, growth: Option<&Growth>) -> Option<Unknown> 
     let longer = 2.0 * seconds * growth.least_rate() / rate;
     Some(Unknown {
         what: format!(
-            "what it holds rises by about {} a second ({} a day), which is slower than I can see in {seconds:.0} s",
+            "what it holds rises by about {} a second ({} a day), which is slower than I can see \
+             in {seconds:.0} s",
             show(rate as u64),
             show((rate * DAY) as u64)
         ),
-        remedy: format!("`--watch {:.0}` would show whether that is growth", longer.ceil()),
+        remedy: format!(
+            "`--watch {:.0}` would show whether that is growth",
+            longer.ceil()
+        ),
     })
 }
 
@@ -236,7 +244,8 @@ fn watched(
         Some(rise) if rise.slows_down => Err(out(
             kind,
             format!(
-                "{} in {seconds:.0} s, and it slows down, as a cache or a pool that fills; watch it again later",
+                "{} in {seconds:.0} s, and it slows down, as a cache or a pool that fills; watch \
+                 it again later",
                 show(rise.bytes)
             ),
         )),
@@ -291,17 +300,19 @@ fn leak(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
         evidence: figures,
         remedy: {
             let next = if sizes.first().is_some_and(|(size, _)| *size >= MAPPED) {
-                "these blocks are large, and so few that a debugger's breakpoint or `strace -k -e trace=mmap` names who asks \
-                 for them; `loam record --pid PID` does so for all sizes"
+                "these blocks are large, and so few that a debugger's breakpoint or `strace -k -e \
+                 trace=mmap` names who asks for them; `loam record --pid PID` does so for all sizes"
             } else {
-                "find who allocates the sizes that grow: `loam record --pid PID`, or a heap profiler"
+                "find who allocates the sizes that grow: `loam record --pid PID`, or a heap \
+                 profiler"
             };
             let of_runtime = evidence.runtime.map_or_else(String::new, |runtime| {
                 format!(" For objects of {}: {}.", runtime.name, runtime.next_step)
             });
             format!(
-                "{next}. Free them or bound what holds them; no setting of an allocator helps.{of_runtime} If the program is \
-                 still filling its caches, watch it again later"
+                "{next}. Free them or bound what holds them; no setting of an allocator \
+                 helps.{of_runtime} If the program is still filling its caches, watch it again \
+                 later"
             )
         },
         gain_bytes: None,
@@ -320,25 +331,31 @@ fn copies(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
         kind,
         is_fault: true,
         verdict: format!(
-            "the program writes to memory that it shares since a fork(), and gets copies: {} a second",
+            "the program writes to memory that it shares since a fork(), and gets copies: {} a \
+             second",
             show(rise.rate as u64)
         ),
         evidence: vec![
             format!(
-                "memory of this process alone rose by {} in {:.0} s, and what it shares fell as much",
+                "memory of this process alone rose by {} in {:.0} s, and what it shares fell as \
+                 much",
                 show(rise.bytes),
                 growth.duration().as_secs_f64()
             ),
-            format!("{} are shared still, and may become copies", show(evidence.common)),
+            format!(
+                "{} are shared still, and may become copies",
+                show(evidence.common)
+            ),
         ],
         remedy: match evidence.runtime {
             Some(runtime) if runtime.name == "Python" => {
-                "counts of references and the collector's marks write to objects that are only read: call gc.freeze() before \
-                 the fork, and load in the parent only what all workers need"
+                "counts of references and the collector's marks write to objects that are only \
+                 read: call gc.freeze() before the fork, and load in the parent only what all \
+                 workers need"
             }
             _ => {
-                "let the parent hold only what the workers read, and change it before the fork; a trim in the parent before \
-                 the fork keeps free pages from being shared and filled"
+                "let the parent hold only what the workers read, and change it before the fork; a \
+                 trim in the parent before the fork keeps free pages from being shared and filled"
             }
         }
         .to_owned(),
@@ -365,16 +382,24 @@ fn growth_outside(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
     let remedy = match runtime {
         Some(runtime) if is_fault => format!("it is {}: {}", runtime.heap, runtime.next_step),
         Some(runtime) => format!(
-            "none yet. It is {}, which grows until garbage is collected, whatever the program holds; {}",
+            "none yet. It is {}, which grows until garbage is collected, whatever the program \
+             holds; {}",
             runtime.heap, runtime.next_step
         ),
         None if is_of_stacks => format!(
-            "{stacks} stacks have no thread any longer: pthread_join() what ends, or pthread_detach() it"
+            "{stacks} stacks have no thread any longer: pthread_join() what ends, or \
+             pthread_detach() it"
         ),
         None if evidence.held_files.bytes >= rise.bytes => {
-            "files in memory are opened and never closed: look for memfd_create() and shm_open() without close()".to_owned()
+            "files in memory are opened and never closed: look for memfd_create() and shm_open() \
+             without close()"
+                .to_owned()
         }
-        None => "look for mmap() without munmap(), and for threads that are not joined; malloc has no part in it".to_owned(),
+        None => {
+            "look for mmap() without munmap(), and for threads that are not joined; malloc has \
+                 no part in it"
+                .to_owned()
+        }
     };
     Ok(Finding {
         kind: Kind::GrowthOutside,
@@ -407,22 +432,36 @@ fn fragmentation(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     Ok(finding(
         Kind::Fragmentation,
         between,
-        format!("the heap is fragmented: {} are free space between live blocks", part(between, evidence)),
+        format!(
+            "the heap is fragmented: {} are free space between live blocks",
+            part(between, evidence)
+        ),
         vec![
-            format!("live blocks hold {}", show(heap.live - heap.live.min(heap.untouched))),
+            format!(
+                "live blocks hold {}",
+                show(heap.live - heap.live.min(heap.untouched))
+            ),
             if heap.trim.between != 0 {
                 format!(
-                    "malloc_trim(0) would take about {} more, in pages between blocks that are free as a whole",
+                    "malloc_trim(0) would take about {} more, in pages between blocks that are \
+                     free as a whole",
                     show(heap.trim.between.min(heap.between))
                 )
             } else {
-                "the free pieces hold no whole page, so neither malloc_trim() nor the system can take them".to_owned()
+                "the free pieces hold no whole page, so neither malloc_trim() nor the system can \
+                 take them"
+                    .to_owned()
             },
         ],
         format!(
-            "blocks that live long lie among blocks that do not. In the program: allocate what lives long at one time, or in a \
-             private heap. Whether another allocator leaves fewer holes{} can be measured: `loam record`, then `loam replay`",
-            if is_glibc(evidence) { ", Loam for one," } else { "" }
+            "blocks that live long lie among blocks that do not. In the program: allocate what \
+             lives long at one time, or in a private heap. Whether another allocator leaves fewer \
+             holes{} can be measured: `loam record`, then `loam replay`",
+            if is_glibc(evidence) {
+                ", Loam for one,"
+            } else {
+                ""
+            }
         ),
     )
     .without_gain())
@@ -447,7 +486,8 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         Kind::PinnedTop,
         kept,
         format!(
-            "{} at the end of the heap keep {} below them: the heap can only get shorter from its end",
+            "{} at the end of the heap keep {} below them: the heap can only get shorter from its \
+             end",
             words::count(behind.count as usize, "block"),
             part(kept, evidence)
         ),
@@ -458,8 +498,8 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             words::count(behind.count as usize, "block")
         )],
         format!(
-            "{}call malloc_trim(0) after the peak: it takes pages out of the middle, too, here in about {:.1} ms; or allocate \
-             what stays before what goes",
+            "{}call malloc_trim(0) after the peak: it takes pages out of the middle, too, here in \
+             about {:.1} ms; or allocate what stays before what goes",
             trim_now(evidence, heap),
             heap.trim.milliseconds
         ),
@@ -474,7 +514,8 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         let why = match heap.trim.common {
             0 => little.why,
             common => format!(
-                "{}; {} more are shared with other processes since a fork(), and a trim of this one frees nothing of them",
+                "{}; {} more are shared with other processes since a fork(), and a trim of this \
+                 one frees nothing of them",
                 little.why,
                 show(common)
             ),
@@ -496,8 +537,9 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         let background = match evidence.settings.get("LOAM_BACKGROUND_PURGE") {
             Some("on") => "",
             _ => {
-                ". Loam does so in its calls, and while a thread sleeps or polls, a second or some after a peak: a program \
-                 all of whose threads wait for conditions or in read() needs LOAM_BACKGROUND_PURGE=on"
+                ". Loam does so in its calls, and while a thread sleeps or polls, a second or some \
+                 after a peak: a program all of whose threads wait for conditions or in read() \
+                 needs LOAM_BACKGROUND_PURGE=on"
             }
         };
         let spans = match heap.trim.between {
@@ -513,15 +555,17 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         )
     } else {
         format!(
-            "{}malloc_trim(0) would give them back and hold up the program's allocations for about {:.1} ms. glibc does not do so \
-             by itself: call it when a peak is over, or run on a heap that does: `loam run -- ...`",
+            "{}malloc_trim(0) would give them back and hold up the program's allocations for about \
+             {:.1} ms. glibc does not do so by itself: call it when a peak is over, or run on a \
+             heap that does: `loam run -- ...`",
             trim_now(evidence, heap),
             heap.trim.milliseconds
         )
     };
     if heap.trim.common != 0 {
         remedy += &format!(
-            ". {} more are shared with other processes since a fork(): only a trim of all of them frees these",
+            ". {} more are shared with other processes since a fork(): only a trim of all of them \
+             frees these",
             show(heap.trim.common)
         );
     }
@@ -549,11 +593,15 @@ fn of_peer(evidence: &Evidence) -> String {
     let measure = "`loam record` and `loam advise` measure what that brings and costs";
     if evidence.allocator.starts_with("jemalloc") {
         return match settings.get("MALLOC_CONF") {
-            Some(set) if set.contains("decay_ms:0") || set.contains("background_thread:true") => format!(
-                "MALLOC_CONF={set} is set already; mallctl(\"arena.4096.purge\") gives them back at once"
-            ),
+            Some(set) if set.contains("decay_ms:0") || set.contains("background_thread:true") => {
+                format!(
+                "MALLOC_CONF={set} is set already; mallctl(\"arena.4096.purge\") gives them back \
+                 at once"
+            )
+            }
             _ => format!(
-                "MALLOC_CONF=background_thread:true,dirty_decay_ms:1000 gives them back also while the program is silent; {measure}"
+                "MALLOC_CONF=background_thread:true,dirty_decay_ms:1000 gives them back also while \
+                 the program is silent; {measure}"
             ),
         };
     }
@@ -563,8 +611,9 @@ fn of_peer(evidence: &Evidence) -> String {
             .to_owned();
     }
     format!(
-        "a program that is silent must ask for it: MallocExtension::ReleaseFreeMemory() gives them back at once. While the program \
-         frees, TCMALLOC_RELEASE_RATE=10 gives them back bit by bit; {measure}"
+        "a program that is silent must ask for it: MallocExtension::ReleaseFreeMemory() gives them \
+         back at once. While the program frees, TCMALLOC_RELEASE_RATE=10 gives them back bit by \
+         bit; {measure}"
     )
 }
 
@@ -593,18 +642,21 @@ fn arenas(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     ];
     if evidence.limits.cores as usize > cores {
         figures.push(format!(
-            "glibc allows 8 arenas for each of the {} cores that it sees; the limit of its control group is {cores}",
+            "glibc allows 8 arenas for each of the {} cores that it sees; the limit of its control \
+             group is {cores}",
             evidence.limits.cores
         ));
     }
     let fewer = cores.max(2) as u64;
     let remedy = match evidence.settings.arena_max() {
         Some(most) if most <= fewer => format!(
-            "arena_max is {most} already: a heap whose threads share free memory is `loam run -- ...`"
+            "arena_max is {most} already: a heap whose threads share free memory is `loam run -- \
+             ...`"
         ),
         _ => format!(
-            "start it with GLIBC_TUNABLES=glibc.malloc.arena_max={fewer}, or on a heap whose threads share free memory: \
-             `loam run -- ...`. Threads that share an arena leave more holes in it, so the first gains less than is free"
+            "start it with GLIBC_TUNABLES=glibc.malloc.arena_max={fewer}, or on a heap whose \
+             threads share free memory: `loam run -- ...`. Threads that share an arena leave more \
+             holes in it, so the first gains less than is free"
         ),
     };
     let found = finding(
@@ -629,10 +681,11 @@ fn caches(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         return Err(little(Kind::Caches, cached, evidence));
     }
     let remedy = if is_glibc(evidence) {
-        "fewer threads, or GLIBC_TUNABLES=glibc.malloc.tcache_count=1; malloc_trim(0) joins what the fast bins keep. Only pages \
-         without any live block go back, so the gain may be small"
+        "fewer threads, or GLIBC_TUNABLES=glibc.malloc.tcache_count=1; malloc_trim(0) joins what \
+         the fast bins keep. Only pages without any live block go back, so the gain may be small"
     } else {
-        "fewer threads; a thread's cache goes back when the thread ends or allocates little for a while"
+        "fewer threads; a thread's cache goes back when the thread ends or allocates little for a \
+         while"
     };
     let found = finding(
         Kind::Caches,
@@ -698,14 +751,20 @@ fn huge_page_slack(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     Ok(finding(
         Kind::HugePageSlack,
         slack,
-        format!("huge pages reach over memory that is not in use: {}", part(slack, evidence)),
+        format!(
+            "huge pages reach over memory that is not in use: {}",
+            part(slack, evidence)
+        ),
         vec![
             format!("{} lie in huge pages", show(evidence.huge)),
-            "free pages among blocks come back with each huge page that the kernel makes of their neighbourhood".to_owned(),
+            "free pages among blocks come back with each huge page that the kernel makes of their \
+             neighbourhood"
+                .to_owned(),
         ],
         format!(
-            "{}let it have huge pages only where it asks for them (`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`), and \
-             leave glibc.malloc.hugetlb off; a trim helps until the kernel fills the gaps again",
+            "{}let it have huge pages only where it asks for them (`echo madvise > \
+             /sys/kernel/mm/transparent_hugepage/enabled`), and leave glibc.malloc.hugetlb off; a \
+             trim helps until the kernel fills the gaps again",
             trim_now(evidence, heap).replace(" In the program: ", " For good: ")
         ),
     ))
@@ -724,19 +783,22 @@ fn stacks(evidence: &Evidence) -> Answer {
     let (why, remedy) = if without > STACKS_KEPT && room > STACKS_ROOM {
         (
             format!("{without} of {} have no thread any longer", stacks.mappings),
-            "pthread_join() threads that end, or pthread_detach() them: until then their stacks stay",
+            "pthread_join() threads that end, or pthread_detach() them: until then their stacks \
+             stay",
         )
     } else if is_huge && matters(own, evidence) {
         (
             format!("{} of them lie in huge pages", show(stacks.huge)),
-            "a huge page has 2 MiB, and a stack needs some KiB: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, or \
-             GLIBC_TUNABLES=glibc.pthread.stack_hugetlb=0 (glibc 2.39 and later), or a length of stacks that is no multiple of 2 MiB",
+            "a huge page has 2 MiB, and a stack needs some KiB: `echo madvise > \
+             /sys/kernel/mm/transparent_hugepage/enabled`, or \
+             GLIBC_TUNABLES=glibc.pthread.stack_hugetlb=0 (glibc 2.39 and later), or a length of \
+             stacks that is no multiple of 2 MiB",
         )
     } else if is_locked && matters(own, evidence) {
         (
             format!("{} of them are locked in memory", show(stacks.locked)),
-            "mlockall(MCL_FUTURE) fills each stack at once: give threads shorter stacks (pthread_attr_setstacksize), or lock with \
-             MCL_ONFAULT",
+            "mlockall(MCL_FUTURE) fills each stack at once: give threads shorter stacks \
+             (pthread_attr_setstacksize), or lock with MCL_ONFAULT",
         )
     } else {
         return Err(little(kind, own, evidence));
@@ -860,8 +922,9 @@ fn lazily_freed(evidence: &Evidence) -> Answer {
         }
         return Err(unseen(
             kind,
-            "the system counts them mapping by mapping, and holds up what the program maps meanwhile: for more than a \
-             millisecond with mappings this large. `grep LazyFree /proc/PID/smaps_rollup` shows them",
+            "the system counts them mapping by mapping, and holds up what the program maps \
+             meanwhile: for more than a millisecond with mappings this large. `grep LazyFree \
+             /proc/PID/smaps_rollup` shows them",
         ));
     };
     if !matters(freed, evidence) {
@@ -871,8 +934,13 @@ fn lazily_freed(evidence: &Evidence) -> Answer {
         kind,
         freed,
         format!("{} are freed already (MADV_FREE)", part(freed, evidence)),
-        vec!["the kernel takes such pages as soon as it needs memory; until then they count as resident".to_owned()],
-        "none is needed; measure with LazyFree taken off, or set the allocator to MADV_DONTNEED where the figure matters"
+        vec![
+            "the kernel takes such pages as soon as it needs memory; until then they count as \
+              resident"
+                .to_owned(),
+        ],
+        "none is needed; measure with LazyFree taken off, or set the allocator to MADV_DONTNEED \
+         where the figure matters"
             .to_owned(),
     ))
 }
@@ -905,8 +973,14 @@ fn outside_heap(evidence: &Evidence) -> Answer {
             _ if first.is_private && evidence.unknown().is_some() => {
                 "none as long as it is not known whose it is".to_owned()
             }
-            _ if first.is_private => "the program maps it itself, and malloc has no part in it".to_owned(),
-            _ => "no allocator changes this; unchanged pages of files go by themselves when memory is short".to_owned(),
+            _ if first.is_private => {
+                "the program maps it itself, and malloc has no part in it".to_owned()
+            }
+            _ => {
+                "no allocator changes this; unchanged pages of files go by themselves when memory \
+                  is short"
+                    .to_owned()
+            }
         },
     ))
 }

@@ -6,8 +6,8 @@
 //! random, among all ways that have these numbers:
 //!
 //! ```text
-//! spans with u of N slots used, in one eighth    ~ C(N, u) * q^u      q: the same in all eighths, so that the sum of
-//!                                                                     free slots is exact
+//! spans with u of N slots used, in one eighth    ~ C(N, u) * q^u      q: the same in all eighths,
+//!                                                      so that the sum of free slots is exact
 //! all n slots that touch a page are free         C(N - n, u) / C(N, u)
 //! ```
 //!

@@ -33,8 +33,8 @@ pub enum DirectoryError {
     NotThere,
     /// The block has a later format.
     #[error(
-        "it shows counters of format {found}, and this loam reads format {}; use a loam as new as the \
-         library, version {library}",
+        "it shows counters of format {found}, and this loam reads format {}; use a loam as new as \
+         the library, version {library}",
         LIST.version
     )]
     Newer {

@@ -1,13 +1,16 @@
 //! heaptrack's tree of calls, turned into frames, modules and names of a trace.
 //!
 //! ```text
-//! raw:          x LENGTH PATH                             the program
-//!               m LENGTH PATH BASE [ADDRESS BYTES]...     a module and its parts, relative to its base; path `x`:
-//!                                                         the program; path `-`: all modules are told anew
-//!               t ADDRESS CALLER                          the next call, and the call that it was made from
-//! interpreted:  s LENGTH TEXT                             the next text
-//!               i ADDRESS MODULE [FUNCTION [FILE LINE]]...  the next place, the innermost inlined function first
-//!               t PLACE CALLER                            the next call
+//! raw:          x LENGTH PATH                          the program
+//!               m LENGTH PATH BASE [ADDRESS BYTES]...  a module and its parts, relative to its
+//!                                                      base; path `x`: the program; path `-`:
+//!                                                      all modules are told anew
+//!               t ADDRESS CALLER                       the next call, and its caller
+//! interpreted:  s LENGTH TEXT                          the next text
+//!               i ADDRESS MODULE [FUNCTION [FILE LINE]]...
+//!                                                      the next place, the innermost inlined
+//!                                                      function first
+//!               t PLACE CALLER                         the next call
 //! ```
 //!
 //! Texts, places and calls are numbered from 1 in the order of their lines, and 0 is none. Formats

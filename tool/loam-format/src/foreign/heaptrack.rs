@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! v 10400 3            program and file format
-//! X ./server --port 8  the command            I 1000 5e298f   bytes of a page, pages of the machine
+//! X ./server --port 8  the command
+//! I 1000 5e298f        bytes of a page, pages of the machine
 //! c 1f4                milliseconds since the start
 //! raw:          + SIZE CALL ADDRESS          - ADDRESS
 //! interpreted:  a SIZE CALL (the next kind of block)    + KIND    - KIND

@@ -9,7 +9,9 @@ use super::places::Places;
 use super::{freed, plain, About, Call, ForeignError, Source, What};
 use crate::trace::AllocFamily;
 
-const REMEDY: &str = "a line is `PID TID function(arguments)=result`; remove what other output was mixed in, or log into a file of its own (MALLOC_LOG=FILE)";
+const REMEDY: &str =
+    "a line is `PID TID function(arguments)=result`; remove what other output was \
+                      mixed in, or log into a file of its own (MALLOC_LOG=FILE)";
 
 /// Whether a file that begins with these bytes has this format.
 pub fn is_start(start: &[u8]) -> bool {

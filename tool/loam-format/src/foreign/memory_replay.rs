@@ -14,7 +14,8 @@ use super::lines::{decimal, hexadecimal, Lines};
 use super::{freed, plain, About, Call, ForeignError, Source, What};
 use crate::trace::AllocFamily;
 
-const REMEDY: &str = "a line is `TID: function ADDRESS NUMBERS...` as record_allocs of Android's malloc debug writes it; record again, or remove the line";
+const REMEDY: &str = "a line is `TID: function ADDRESS NUMBERS...` as record_allocs of Android's \
+                      malloc debug writes it; record again, or remove the line";
 
 /// Whether a file that begins with these bytes has this format.
 pub fn is_start(start: &[u8]) -> bool {

@@ -1,7 +1,8 @@
 //! Reads recordings of other programs as traces.
 //!
 //! ```text
-//! impl BufRead -> Source (one for each format: calls) -> Begun (streams, threads, times) -> trace::Writer
+//! impl BufRead -> Source (one for each format: calls) -> Begun (streams, threads, times)
+//!              -> trace::Writer
 //! ```
 //!
 //! A `Source` reads from start to end. It keeps what its format requires: at most the live blocks

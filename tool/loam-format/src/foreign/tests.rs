@@ -57,8 +57,12 @@ fn complaint(format: Format, bytes: &[u8]) -> String {
     }
 }
 
-const HEAPTRACK: &str = "v 10400 3\nX ./server --port 8\nI 1000 5e298f\ns 3 abc\na 64 1\n+ 0\na 10 2\n+ 1\nc a\n+ 0\n- 0\n- 0\nR 3e5\n# strings: 1\n";
-const RAW: &str = "v 10400 3\nx 8 ./server\nX ./server\nI 1000 5e298f\nm 1 -\nt 7f 0\n+ 64 1 a000\n- b000\nc 14\n- a000\n";
+const HEAPTRACK: &str =
+    "v 10400 3\nX ./server --port 8\nI 1000 5e298f\ns 3 abc\na 64 1\n+ 0\na 10 \
+    2\n+ 1\nc a\n+ 0\n- 0\n- 0\nR 3e5\n# strings: 1\n";
+const RAW: &str =
+    "v 10400 3\nx 8 ./server\nX ./server\nI 1000 5e298f\nm 1 -\nt 7f 0\n+ 64 1 a000\n\
+                   - b000\nc 14\n- a000\n";
 
 #[test]
 fn heaptracks_interpreted_files_have_kinds_and_its_raw_ones_addresses() {
@@ -277,7 +281,9 @@ fn a_log_of_logalloc_has_processes_and_threads() {
 
 #[test]
 fn a_munged_log_has_numbers_for_blocks() {
-    let log = "1 1 malloc(32)=#1\n1 1 realloc(#1,64)=#1\n1 1 malloc(32)=#2\n1 1 realloc(#2,99)=#0\n1 1 free(#2)\n1 1 free(#7)\n";
+    let log =
+        "1 1 malloc(32)=#1\n1 1 realloc(#1,64)=#1\n1 1 malloc(32)=#2\n1 1 realloc(#2,99)=#0\n\
+               1 1 free(#2)\n1 1 free(#7)\n";
     let (records, _) = imported(Format::Logalloc, log.as_bytes());
     assert_eq!(
         short(&records)[1..],

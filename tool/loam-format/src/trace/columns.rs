@@ -8,7 +8,8 @@
 //!                                      from      0                    touched pages are known
 //!                                      to        0 moved, 1 in place  failed
 //!                                      existing, begins, ends: 0      0
-//!                                      other     0 fork, 1 exec, 2 dropped, 3 trim;   an extra follows (from 3 on)
+//!                                      other     0 fork, 1 exec,      an extra follows
+//!                                                2 dropped, 3 trim    (from 3 on)
 //! ```
 
 /// Kinds, shifted to their place.

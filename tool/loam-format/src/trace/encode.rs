@@ -19,7 +19,8 @@ const CHUNK_AGE: u64 = 1_000_000_000;
 /// A recent block. One comparison shows whether it is the wanted block and belongs to this chunk:
 ///
 /// ```text
-///   key    | address, 48 bits | chunk, 16 |      block  | bytes, 44 bits | number in the chunk, 20 |
+///   key    | address, 48 bits | chunk, 16 |
+///   block  | bytes, 44 bits | number in the chunk, 20 |
 /// ```
 ///
 /// A block whose numbers do not fit is not remembered.

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! Event -> encode (columns) -> chunk (zstd, checksum) -> Writer -> impl Write
-//! impl Read -> Reader (chunks) -> decode -> Items (events, samples, processes) -> Ordered (live blocks)
+//! impl Read -> Reader (chunks) -> decode -> Items (events, samples, processes)
+//!           -> Ordered (live blocks)
 //! ```
 //!
 //! A *stream* is one process image: a program after its start, its `exec` or its `fork`. The events

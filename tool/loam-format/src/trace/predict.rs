@@ -12,7 +12,7 @@
 //! ```text
 //!   0      the top of the lane's stack of freed blocks
 //!   1      the lane's last address, one step on
-//!   2      behind the thread's last block: that address + its bytes + 8, rounded up to 16, at least 32
+//!   2      behind the thread's last block: that address + (its bytes + 8, rounded up to 16, >= 32)
 //!   3      the top of the thread's stack of freed blocks whose size is not known
 //!   4..6   the second, third, fourth of the lane's stack
 //!   7      absolute: the address follows

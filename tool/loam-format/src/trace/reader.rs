@@ -20,7 +20,10 @@ use super::decode::DecodeError;
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The input returned an error.
-    #[error("the trace can not be read at byte {offset}: {source}; copy the file to another disk, or record again")]
+    #[error(
+        "the trace can not be read at byte {offset}: {source}; copy the file to another disk, \
+             or record again"
+    )]
     Io {
         /// The offset.
         offset: u64,
@@ -29,8 +32,8 @@ pub enum ReadError {
     },
     /// It does not begin like a trace.
     #[error(
-        "this is no trace of `loam record`: it begins with {0}, and a trace begins with `LOAMTRC`; `loam trace import` \
-         makes a trace of another program's recording"
+        "this is no trace of `loam record`: it begins with {0}, and a trace begins with `LOAMTRC`; \
+         `loam trace import` makes a trace of another program's recording"
     )]
     NoTrace(String),
     /// It is empty.
@@ -46,12 +49,16 @@ pub enum ReadError {
     CutHead(u64),
     /// Its numbers have another byte order.
     #[error(
-        "the trace has its bytes in the order of another machine; `loam record` writes the lowest byte first everywhere, \
-         so another program has changed the file: copy it again, or record again"
+        "the trace has its bytes in the order of another machine; `loam record` writes the lowest \
+         byte first everywhere, so another program has changed the file: copy it again, or record \
+         again"
     )]
     ByteOrder,
     /// A later version wrote it.
-    #[error("the trace has format version {0}, and this tool reads version {VERSION}; read it with the `loam` that recorded it or a later one")]
+    #[error(
+        "the trace has format version {0}, and this tool reads version {VERSION}; read it with \
+             the `loam` that recorded it or a later one"
+    )]
     Newer(u16),
     /// The first chunk is not a readable header.
     #[error("the trace has no readable header ({0}); copy the file again, or record again")]
@@ -116,8 +123,8 @@ impl fmt::Display for Damage {
             Wrong::Json(error) => write!(f, "at byte {at}: a chunk ({kind}) is wrong: {error}"),
             Wrong::TooMuch => write!(
                 f,
-                "at byte {at}: a chunk ({kind}) is passed over: the descriptions of all processes would take more \
-                 than {} of memory",
+                "at byte {at}: a chunk ({kind}) is passed over: the descriptions of all processes \
+                 would take more than {} of memory",
                 crate::units::bytes(super::items::MOST_DESCRIBED as f64)
             ),
         }

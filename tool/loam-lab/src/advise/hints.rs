@@ -110,8 +110,8 @@ pub fn above_class(shapes: &Shapes, rooms: &[Room], allocator: &str) -> Option<H
         kind: Kind::SizeAboveClass,
         bytes: Some(saved),
         text: format!(
-            "{} blocks of {} bytes live at the peak, just above a size class of {allocator}, which gives each {} bytes. \
-             With {} bytes or fewer each would get {}: {} less at the peak.",
+            "{} blocks of {} bytes live at the peak, just above a size class of {allocator}, which \
+             gives each {} bytes. With {} bytes or fewer each would get {}: {} less at the peak.",
             one.blocks,
             one.size,
             room.room,
@@ -130,8 +130,8 @@ pub fn growing(shapes: &Shapes) -> Option<Hint> {
         kind: Kind::GrowingContainer,
         bytes: None,
         text: format!(
-            "{} of {} requests are resizes that moved a block, each by {} on average, and copied {}: a container grows \
-             step by step. Reserve its room at once, or grow by a factor.",
+            "{} of {} requests are resizes that moved a block, each by {} on average, and copied \
+             {}: a container grows step by step. Reserve its room at once, or grow by a factor.",
             shapes.moved,
             shapes.requests,
             bytes((shapes.grown - shapes.copied) / shapes.moved),
@@ -188,9 +188,10 @@ pub fn buffers(shapes: &Shapes) -> Option<Hint> {
         kind: Kind::BufferCache,
         bytes: None,
         text: format!(
-            "Of all requests {:.0} % are of up to {} bytes, and {:.0} % of the peak lies in larger blocks. The larger a block, \
-             the rarer it is asked for and the longer it stays: {:.0} % of them live at the peak, of the small ones {:.1} %. \
-             If a cache of buffers keeps them, let it keep none above {} bytes, and hand out none for a much smaller request.",
+            "Of all requests {:.0} % are of up to {} bytes, and {:.0} % of the peak lies in larger \
+             blocks. The larger a block, the rarer it is asked for and the longer it stays: {:.0} \
+             % of them live at the peak, of the small ones {:.1} %. If a cache of buffers keeps \
+             them, let it keep none above {} bytes, and hand out none for a much smaller request.",
             percent(sum(below, |one| one.requests), requests),
             limit,
             percent(held, shapes.peak_bytes),
@@ -208,8 +209,9 @@ fn separate(one: &Separated, stacks: Option<&Stacks>) -> Hint {
         false => "By each block's own life, so that no split by call sites saves more",
     };
     let mut text = format!(
-        "With the blocks that live {} ({:.0} % of the requested bytes) in a heap of their own the program has {} of the \
-         average memory, {} less, and {} of the program's processor time. {how}. `loam_heap_create` makes such a heap.",
+        "With the blocks that live {} ({:.0} % of the requested bytes) in a heap of their own the \
+         program has {} of the average memory, {} less, and {} of the program's processor time. \
+         {how}. `loam_heap_create` makes such a heap.",
         Clock::words(one.class),
         100.0 * one.share,
         super::ratio(&Some(one.ratio)),
@@ -219,7 +221,9 @@ fn separate(one: &Separated, stacks: Option<&Stacks>) -> Hint {
     match stacks.map(|stacks| call_sites(stacks, one.class)) {
         None => text += " Record with --stacks to see whose blocks they are.",
         Some(named) if named.is_empty() => {
-            text += " No call site is theirs alone: what decides is why a block is kept, not where it is allocated.";
+            text +=
+                " No call site is theirs alone: what decides is why a block is kept, not where \
+                     it is allocated.";
         }
         Some(named) => text += &format!(" They come from {}.", named.join("; ")),
     }
@@ -266,8 +270,8 @@ fn largest(shapes: &Shapes) -> Option<Hint> {
         kind: Kind::LargestSize,
         bytes: None,
         text: format!(
-            "{:.0} % of what lives at the peak are {} of up to {}: fewer or smaller ones of these save more than any \
-             heap does.",
+            "{:.0} % of what lives at the peak are {} of up to {}: fewer or smaller ones of these \
+             save more than any heap does.",
             percent(one.peak_bytes, shapes.peak_bytes),
             words::count(one.peak_blocks as usize, "block"),
             bytes(1 << doubling)

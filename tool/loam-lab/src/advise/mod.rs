@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! one trial of each candidate -> those that no other beats in memory and time at once
-//!   -> trials in rounds -> the frontier, and one of it that is surely better than what was recorded, or none
+//!   -> trials in rounds -> the frontier, and one of it that is surely better than what was
+//!      recorded, or none
 //! ```
 //!
 //! Memory is the average resident, time that of the processor. Nothing here measures. `apart`
@@ -33,8 +34,8 @@ pub const MOST_KEPT: usize = 5;
 /// A candidate is beaten if another one has this part of both its memory and its time, or less. The
 /// margin is needed because a single trial scatters.
 const BEATEN_BY: f64 = 0.97;
-/// The ratio that is worth a change. In three of five comparisons a replay on another allocator than
-/// the recorded one is no further off; `--verify` really runs the command.
+/// The ratio that is worth a change. In three of five comparisons a replay on another allocator
+/// than the recorded one is no further off; `--verify` really runs the command.
 const WORTH: f64 = 0.95;
 /// By what factor the other of the two figures may grow.
 const COST: f64 = 1.10;
@@ -199,9 +200,16 @@ pub fn line(record: &AllocatorRecord, command: &[String]) -> String {
 pub fn grid(places: &[Place], base: &str) -> Grid {
     let mut grid = Grid::new(
         "The frontier",
-        "Nothing that was measured here has less memory and takes less time than one of these. Ratios are to the \
-         recorded allocator, paired by round, with their interval; that of time is of the whole program",
-        &["", "average memory", "ratio", "allocator's time", "program's time"],
+        "Nothing that was measured here has less memory and takes less time than one of these. \
+         Ratios are to the recorded allocator, paired by round, with their interval; that of time \
+         is of the whole program",
+        &[
+            "",
+            "average memory",
+            "ratio",
+            "allocator's time",
+            "program's time",
+        ],
     );
     let front = frontier(places, 1.0);
     let is_front = |place: &Place| front.iter().any(|one| one.allocator == place.allocator);

@@ -66,24 +66,31 @@ impl Answer {
         if let Some(verified) = &self.verified {
             return match verified.held() {
                 Some(held) => format!(
-                    "{}: really run, {} of the average memory, {} of the peak and {} of the processor time.",
+                    "{}: really run, {} of the average memory, {} of the peak and {} of the \
+                     processor time.",
                     held.allocator,
                     ratio(&held.memory_ratio),
                     ratio(&held.peak_ratio),
                     ratio(&held.time_ratio)
                 ),
-                None => "Nothing helps: what the replays advise does not hold when the command is really run.".to_owned(),
+                None => "Nothing helps: what the replays advise does not hold when the command is \
+                         really run."
+                    .to_owned(),
             };
         }
-        match self.advised.as_ref().and_then(|one| self.place(&one.allocator)) {
+        match self
+            .advised
+            .as_ref()
+            .and_then(|one| self.place(&one.allocator))
+        {
             Some(place) => format!(
                 "{}: {} of the average memory and {} of the program's processor time.",
                 place.allocator,
                 ratio(&place.memory_ratio),
                 ratio(&place.time_ratio)
             ),
-            None => "Nothing helps: no allocator or setting here surely saves 5 % of memory or of processor time at a \
-                     cost of at most 10 % of the other."
+            None => "Nothing helps: no allocator or setting here surely saves 5 % of memory or of \
+                     processor time at a cost of at most 10 % of the other."
                 .to_owned(),
         }
     }
@@ -133,8 +140,9 @@ impl Answer {
             [
                 "frontier",
                 "Processor time against average memory",
-                "Each point is an allocator, with the interval of its trials. Further left is less memory, further down \
-                 less time. apart-N keeps long-lived blocks apart from the others, which is a change of the program.",
+                "Each point is an allocator, with the interval of its trials. Further left is less \
+                 memory, further down less time. apart-N keeps long-lived blocks apart from the \
+                 others, which is a change of the program.",
             ],
             Axis::of("Average resident memory", Unit::Bytes),
             Axis::of("Processor time", Unit::Seconds),

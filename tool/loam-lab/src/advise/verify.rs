@@ -122,8 +122,9 @@ impl Verification {
     pub fn grid(&self, base: &str) -> Grid {
         let mut grid = Grid::new(
             "Really run",
-            "The command itself, in turn with the recorded allocator. Memory is of all its processes, without files. Ratios \
-             are to the recorded allocator, paired by round, with their interval",
+            "The command itself, in turn with the recorded allocator. Memory is of all its \
+             processes, without files. Ratios are to the recorded allocator, paired by round, with \
+             their interval",
             &["", "average memory", "peak", "processor time", ""],
         );
         let shown = |one: Option<Summary>, unit: Unit| {

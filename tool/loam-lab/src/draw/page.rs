@@ -144,7 +144,8 @@ fn first_minute(results: &Results, sections: &[Section]) -> Markup {
                         }
                     }
                 }
-                p.question { "Less is better everywhere; the best of a column is bold. Why it happens:" }
+                p.question { "Less is better everywhere; the best of a column is bold. Why it \
+                              happens:" }
                 ul.findings {
                     @for (section, minute) in minutes() {
                         li { span.name { (section.name) } " " (minute.why) }
@@ -274,7 +275,8 @@ fn charts(sections: &[Section]) -> Markup {
                 h3 { (section.title) " " span.name { (section.name) } }
                 div.grid {
                     @for chart in &section.charts {
-                        @if chart.group.is_none() && shown.is_none_or(|other| other.id != chart.id) {
+                        @if chart.group.is_none()
+                            && shown.is_none_or(|other| other.id != chart.id) {
                             (figure(chart))
                         }
                     }

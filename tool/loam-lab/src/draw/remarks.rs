@@ -62,8 +62,9 @@ fn wine(results: &Results) -> Option<String> {
         .iter()
         .find(|record| record.environment.contains_key(HEAP_VARIABLE))?;
     Some(format!(
-        "Programs for Windows under Wine: every figure is Wine's and says nothing about the heap or the speed of Windows. \
-         A verdict on what an article found is about Wine's heap too. The system's heap here: {}.",
+        "Programs for Windows under Wine: every figure is Wine's and says nothing about the heap \
+         or the speed of Windows. A verdict on what an article found is about Wine's heap too. The \
+         system's heap here: {}.",
         record.source
     ))
 }

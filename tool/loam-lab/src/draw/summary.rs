@@ -9,8 +9,8 @@ use crate::experiments::Headline;
 /// The text before all figures.
 pub const WHAT_IT_IS: &str = "A heap is fragmented when it holds memory that the program does not \
     use and that can not serve anybody else: holes between blocks that live, too small or too \
-    scattered. Blocks can not be moved, so a page with one live block on it stays. The process then \
-    takes more memory than the program asked for, and malloc may take longer to find a place.";
+    scattered. Blocks can not be moved, so a page with one live block on it stays. The process \
+    then takes more memory than the program asked for, and malloc may take longer to find a place.";
 
 /// Charts that show fragmentation best; the first one that exists is used.
 pub const PICTURES: [&str; 2] = ["sparse-parts", "lfh-overhead"];

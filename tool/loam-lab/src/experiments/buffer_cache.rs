@@ -314,8 +314,8 @@ fn histogram(view: &View, row: &Row) -> Option<Chart> {
         "histogram",
         "Requests by size",
         &format!(
-            "The article's advice: measure first. Sizes up to the cut-off of {cutoff:.0} bytes make \
-             up three requests in four; bigger ones are better left to the heap."
+            "The article's advice: measure first. Sizes up to the cut-off of {cutoff:.0} bytes \
+             make up three requests in four; bigger ones are better left to the heap."
         ),
         Axis::categories("", names),
         Axis::of("Part of all requests", Unit::Percent),

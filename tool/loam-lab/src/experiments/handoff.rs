@@ -28,8 +28,8 @@ impl Experiment for Handoff {
     }
 
     fn question(&self) -> String {
-        "One thread allocates, another frees: what does it cost, and does the memory of blocks that \
-         end in another thread pile up?"
+        "One thread allocates, another frees: what does it cost, and does the memory of blocks \
+         that end in another thread pile up?"
             .to_owned()
     }
 

@@ -157,8 +157,8 @@ impl Experiment for Phase {
         .collect();
         found.push(
             "A heap of size classes can use what an earlier phase left only for blocks of the same \
-             class, unless it can give empty pages, or sparse spans, to other classes: that is what \
-             peak / live shows."
+             class, unless it can give empty pages, or sparse spans, to other classes: that is \
+             what peak / live shows."
                 .to_owned(),
         );
         found

@@ -170,8 +170,9 @@ fn smallest(table: &FigureTable, id: &str, adjective: &str) -> Option<String> {
 pub fn judged(error: Option<&ReplayErrorRecord>, trace: &TraceRecord) -> String {
     if let Some(format) = &trace.imported {
         return format!(
-            "This replay can NOT be checked: the trace was imported from {format}, which says neither what memory the \
-             program had nor which pages it touched; all pages of its blocks are touched here. No advice is drawn from it."
+            "This replay can NOT be checked: the trace was imported from {format}, which says \
+             neither what memory the program had nor which pages it touched; all pages of its \
+             blocks are touched here. No advice is drawn from it."
         );
     }
     let Some(error) = error else {
@@ -186,7 +187,8 @@ pub fn judged(error: Option<&ReplayErrorRecord>, trace: &TraceRecord) -> String 
             Some(_) => "the trace has too few samples of the heap's memory".to_owned(),
         };
         return format!(
-            "The error of this replay is not known: {why}. Nothing below says how close it is to the program."
+            "The error of this replay is not known: {why}. Nothing below says how close it is to \
+             the program."
         );
     };
     let figures = format!(
@@ -204,8 +206,8 @@ pub fn judged(error: Option<&ReplayErrorRecord>, trace: &TraceRecord) -> String 
         format!("The trace reproduces the program: {figures}.")
     } else {
         format!(
-            "The trace does NOT reproduce the program: {figures}; 5 % is the most that is believed. No advice is \
-             drawn from it."
+            "The trace does NOT reproduce the program: {figures}; 5 % is the most that is \
+             believed. No advice is drawn from it."
         )
     }
 }
@@ -220,8 +222,9 @@ impl Experiment for Replay {
     }
 
     fn question(&self) -> String {
-        "The requests of a program that was recorded, by as many threads, in the same order, touching the same \
-         pages: how much memory would it have had, and how much time, on each allocator?"
+        "The requests of a program that was recorded, by as many threads, in the same order, \
+         touching the same pages: how much memory would it have had, and how much time, on each \
+         allocator?"
             .to_owned()
     }
 
@@ -314,8 +317,9 @@ impl Experiment for Replay {
         let mut found = vec![judged(trace.error.as_ref(), trace)];
         if trace.error.is_some_and(|error| error.reproduces) {
             found.push(format!(
-                "That error is of the recorded allocator. On others a replay's peak was within {:.0} % of the real one in \
-                 nine of ten comparisons, so smaller differences decide nothing.",
+                "That error is of the recorded allocator. On others a replay's peak was within \
+                 {:.0} % of the real one in nine of ten comparisons, so smaller differences decide \
+                 nothing.",
                 100.0 * OTHERS_ERROR
             ));
             let leaders = [
@@ -397,9 +401,9 @@ impl Experiment for Replay {
             view,
             "memory",
             "Memory over the recording's time",
-            "Resident anonymous memory of each allocator; `live` is what the program asked for and had not freed, \
-             `recorded` what its heap had resident when it was recorded. A line across is a moment that the program \
-             named.",
+            "Resident anonymous memory of each allocator; `live` is what the program asked for and \
+             had not freed, `recorded` what its heap had resident when it was recorded. A line \
+             across is a moment that the program named.",
             Axis::of("Time of the recording", Unit::Seconds),
             Axis::of("Resident memory", Unit::Bytes),
             curves.into_iter().map(seconds).collect(),

@@ -245,8 +245,8 @@ impl Experiment for Sizes {
         let sizes = swept(view);
         let mut grid = Grid::new(
             "Sizes that decay, sizes that are dear",
-            "Decays: later rounds take over a quarter longer than earlier ones, in every trial. Dear: \
-             half as much again as both neighbouring sizes.",
+            "Decays: later rounds take over a quarter longer than earlier ones, in every trial. \
+             Dear: half as much again as both neighbouring sizes.",
             &["allocator", "decays", "dearer than both neighbours"],
         );
         for row in &view.rows {

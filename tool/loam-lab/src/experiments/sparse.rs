@@ -145,9 +145,14 @@ impl Experiment for Sparse {
                 .map(|cell| Unit::Bytes.show(cell.value.median))
         };
         let parts: Vec<String> = [
-            value("tenth").zip(value("compact")).map(|(at_once, asked)| {
-                format!("with one block in ten left {at_once} stay, {asked} after asking for it back")
-            }),
+            value("tenth")
+                .zip(value("compact"))
+                .map(|(at_once, asked)| {
+                    format!(
+                        "with one block in ten left {at_once} stay, {asked} after asking for it \
+                         back"
+                    )
+                }),
             value("hundredth").map(|v| format!("{v} with one in a hundred left")),
         ]
         .into_iter()
@@ -160,8 +165,8 @@ impl Experiment for Sparse {
         Some(Headline {
             figure: "pinned",
             heading: "free memory that can not come back",
-            why: "Random survivors: one small block in ten lives on, nearly every page has one, and a \
-                  page with a live block stays.",
+            why: "Random survivors: one small block in ten lives on, nearly every page has one, \
+                  and a page with a live block stays.",
         })
     }
 
@@ -172,8 +177,8 @@ impl Experiment for Sparse {
         let full = row.and_then(|row| pick::of_row(row, |run| at(run, "fill", 1.0, "live_bytes")));
         if let (Some(live), Some(full)) = (live, full) {
             found.push(format!(
-                "Of {} one block in ten stays, {} in all. A block can not be moved, so the page that \
-                 it lies on must stay: random survivors sit on nearly every page.",
+                "Of {} one block in ten stays, {} in all. A block can not be moved, so the page \
+                 that it lies on must stay: random survivors sit on nearly every page.",
                 Unit::Bytes.show(full),
                 Unit::Bytes.show(live)
             ));

@@ -46,7 +46,9 @@ pub enum BaselineError {
         reason: String,
     },
     /// The file comes from a newer version.
-    #[error("{path} has format version {found}; this loam understands up to {VERSION}: use a newer loam")]
+    #[error(
+        "{path} has format version {found}; this loam understands up to {VERSION}: use a newer loam"
+    )]
     TooNew {
         /// The file.
         path: String,

@@ -238,8 +238,8 @@ fn causes(judged: &[Judged], before: &[SizeClass], now: &[SizeClass]) -> Vec<Str
     // The program is the cause if its live bytes make up half of the growth or more.
     if more <= 0.0 || peak.is_some_and(|peak| more < peak / 2.0) {
         return vec![format!(
-            "The program asks for hardly more ({at_most} live at most, {instead} before): its blocks lie in more \
-             memory. Look for blocks that live long among those that do not."
+            "The program asks for hardly more ({at_most} live at most, {instead} before): its \
+             blocks lie in more memory. Look for blocks that live long among those that do not."
         )];
     }
     let mut causes = vec![format!(

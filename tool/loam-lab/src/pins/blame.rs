@@ -10,9 +10,10 @@
 //! size together is known exactly. The sample only divides it.
 //!
 //! ```text
-//!  stratum   blocks of like size                          T: their blame, exact
-//!  group g   sampled blocks of it in the stratum          w = blame / p,  share = sum of its w / sum of all w
-//!  row       sum over strata of T * share                 error = 2 * root of the sum of (T * its error)^2
+//!  stratum   blocks of like size                   T: their blame, exact
+//!  group g   sampled blocks of it in the stratum   w = blame / p,
+//!                                                  share = sum of its w / sum of all w
+//!  row       sum over strata of T * share          error = 2 * root of sum of (T * its error)^2
 //! ```
 //!
 //! The blame of a stratum without a sample counts as unknown. The error of a share is that of

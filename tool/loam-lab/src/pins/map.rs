@@ -116,7 +116,8 @@ pub fn map_of_trace(
     let name = program.rsplit('/').next().unwrap_or(&program).to_owned();
     let above = html! {
         p {
-            "What " code { (plain::line(&plain::command(&survey.header.command))) } " had in its heap, recorded on the allocator "
+            "What " code { (plain::line(&plain::command(&survey.header.command))) } " had in its \
+                heap, recorded on the allocator "
             (plain::line(&process.process.allocator)) " over " (Unit::Nanoseconds.show(span as f64))
             ". " (EXPLAINED)
         }
@@ -125,8 +126,9 @@ pub fn map_of_trace(
     Ok(page(&format!("Heap map of {name}"), &above, &below, &map))
 }
 
-const EXPLAINED: &str = "Memory goes back to the system page by page: a page with one live block stays. Pages follow each \
-                         other by address; the gaps between them are left out.";
+const EXPLAINED: &str = "Memory goes back to the system page by page: a page with one live block \
+                         stays. Pages follow each other by address; the gaps between them are left \
+                         out.";
 
 /// The map of a living process on glibc's malloc, as a page.
 pub fn map_of_process(identity: &Identity) -> Result<String, GlibcError> {
@@ -145,7 +147,8 @@ pub fn map_of_process(identity: &Identity) -> Result<String, GlibcError> {
     let map = cells.map(vec![shown], None, false);
     let above = html! {
         p {
-            "Process " (identity.key.pid) ", " code { (plain::line(&identity.command)) } ", on glibc "
+            "Process " (identity.key.pid) ", " code { (plain::line(&identity.command)) } ", on \
+                glibc "
             (pins.glibc) "'s malloc, as it was when this map was made. " (EXPLAINED)
         }
     };
@@ -179,7 +182,8 @@ fn text_of(after: u64, moment: &Moment, mark: Option<&str>) -> String {
 
 fn words_of(sums: &Sums) -> String {
     format!(
-        "Blocks keep {} of pages; {} of these are free, {} of that on sparse pages, which are less than half live.",
+        "Blocks keep {} of pages; {} of these are free, {} of that on sparse pages, which are less \
+         than half live.",
         bytes((sums.pages * PAGE) as f64),
         bytes(sums.free_bytes() as f64),
         bytes(sums.sparse_free_bytes() as f64)
@@ -221,10 +225,12 @@ fn table(pins: &Pins, when: &str) -> Markup {
         section id="whose" {
             h2 { "Whose blocks keep sparse pages, " (when) }
             p {
-                "Blame is a page's free bytes, divided among its blocks; sole blame is of pages that no others keep. "
+                "Blame is a page's free bytes, divided among its blocks; sole blame is of pages \
+                 that no others keep. "
                 "Rows sum to the free bytes of all pages that blocks keep."
                 @if is_sampled {
-                    " Stacks are known of a sample of blocks: the error is twice the standard error."
+                    " Stacks are known of a sample of blocks: the error is twice the standard \
+                     error."
                 }
             }
             div.scroll tabindex="0" role="region" aria-label="Whose blocks keep sparse pages" {
@@ -245,7 +251,8 @@ fn table(pins: &Pins, when: &str) -> Markup {
                                 th scope="row" {
                                     @if is_sampled {
                                         i.swatch data-name=(rank.min(NAMED) + 1) {} " "
-                                        (names.last().map_or("[not known]".into(), |name| plain::line(name)))
+                                        (names.last().map_or("[not \
+                                            known]".into(), |name| plain::line(name)))
                                     } @else { (row.name) }
                                 }
                                 td.number { (show(row.shared_bytes)) }
@@ -256,9 +263,13 @@ fn table(pins: &Pins, when: &str) -> Markup {
                                 @if is_sampled {
                                     td {
                                         details {
-                                            summary { (names.iter().rev().nth(1).map_or("-".into(), |name| plain::line(name))) }
+                                            summary {
+                                                (names.iter().rev().nth(1)
+                                                    .map_or("-".into(), |name| plain::line(name)))
+                                            }
                                             ol.stack {
-                                                @for name in names.iter().rev().skip(1).take(FRAMES) {
+                                                @for name in
+                                                    names.iter().rev().skip(1).take(FRAMES) {
                                                     li { (plain::line(name)) }
                                                 }
                                             }
@@ -267,7 +278,8 @@ fn table(pins: &Pins, when: &str) -> Markup {
                                 }
                             }
                         }
-                        @for (name, amount) in rest.iter().filter(|(name, amount)| *amount > 0 || *name == "all") {
+                        @for (name, amount) in
+                            rest.iter().filter(|(name, amount)| *amount > 0 || *name == "all") {
                             tr {
                                 th scope="row" { (name) }
                                 td.number { (show(*amount)) }

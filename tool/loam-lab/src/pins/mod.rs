@@ -124,8 +124,8 @@ pub enum PinsError {
     Replay(#[from] crate::replay::ReplayError),
     /// The trace has no stacks.
     #[error(
-        "{path} has no stacks: record the program with `loam record --stacks=16K`, or tell blocks apart with \
-         `--by size`, `--by age` or `--by thread`"
+        "{path} has no stacks: record the program with `loam record --stacks=16K`, or tell blocks \
+         apart with `--by size`, `--by age` or `--by thread`"
     )]
     NoStacks {
         /// The trace.

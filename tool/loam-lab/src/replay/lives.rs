@@ -5,7 +5,8 @@
 //! 0  less than a sixteenth of the recording
 //! 1  a sixteenth of it and more
 //! 2  a quarter of it and more
-//! 3  to the end: never freed, or freed in the recording's last sixty-fourth after a sixteenth or more of it
+//! 3  to the end: never freed, or freed in the recording's last sixty-fourth after a sixteenth
+//!    of it or more
 //! ```
 
 /// How many classes there are.

@@ -2,8 +2,10 @@
 //! blocks:
 //!
 //! ```text
-//! survey    which processes there are, how large, the samples of the one that is chosen, pages of live blocks
-//! touched   how many pages of each large block were resident in its life; a side file, by number of the block
+//! survey    which processes there are, how large, the samples of the one that is chosen, pages of
+//!           live blocks
+//! touched   how many pages of each large block were resident in its life; a side file, by number
+//!           of the block
 //! prepare   operations, thread by thread, into the prepared file that native/replayer reads
 //! ```
 //!
@@ -67,8 +69,9 @@ pub enum ReplayError {
     },
     /// The trace has a sample of the blocks only.
     #[error(
-        "{path} has only a sample of the program's blocks ({sampled}), and this needs all of them: record the program with \
-         `loam record -- COMMAND`; `loam trace info` and `loam trace export` show what the sample says"
+        "{path} has only a sample of the program's blocks ({sampled}), and this needs all of them: \
+         record the program with `loam record -- COMMAND`; `loam trace info` and `loam trace \
+         export` show what the sample says"
     )]
     Sampled {
         /// The trace.
@@ -78,8 +81,8 @@ pub enum ReplayError {
     },
     /// The trace has no events.
     #[error(
-        "{0} has no events of a heap: the program called neither malloc nor free, or it has a malloc of its own; \
-         `loam check` says which"
+        "{0} has no events of a heap: the program called neither malloc nor free, or it has a \
+         malloc of its own; `loam check` says which"
     )]
     NoEvents(PathBuf),
     /// The events of the trace can not be read.
@@ -102,8 +105,9 @@ pub enum ReplayError {
     },
     /// It says that more blocks live at once than fit into memory.
     #[error(
-        "{path}: more than {most} blocks and stacks would have to be held at once, and this process may not have the memory \
-         for them; if the trace is honest, read it on a machine with more"
+        "{path}: more than {most} blocks and stacks would have to be held at once, and this \
+         process may not have the memory for them; if the trace is honest, read it on a machine \
+         with more"
     )]
     TooMuch {
         /// The trace.
@@ -116,8 +120,9 @@ pub enum ReplayError {
     Interrupted(u8),
     /// The page sizes differ, and touched memory is counted in pages.
     #[error(
-        "{path} was recorded with pages of {recorded} bytes and this machine has pages of {here}: what its blocks \
-         touched can not be repeated; replay it on a machine of its kind ({architecture})"
+        "{path} was recorded with pages of {recorded} bytes and this machine has pages of {here}: \
+         what its blocks touched can not be repeated; replay it on a machine of its kind \
+         ({architecture})"
     )]
     PageSize {
         /// The trace.

@@ -138,8 +138,8 @@ fn wrong(findings: &Findings) -> Vec<String> {
     let is_whole = wrong.is_empty() && findings.processes.values().all(|one| one.written.is_some());
     if findings.events == 0 && is_whole {
         wrong.push(
-            "it has no events: the program called neither malloc nor free, or it has a malloc of its own \
-             (`loam check` says which)"
+            "it has no events: the program called neither malloc nor free, or it has a malloc of \
+             its own (`loam check` says which)"
                 .to_owned(),
         );
     }

@@ -22,8 +22,8 @@ pub struct Kept {
 /// halves are mostly larger numbers.
 const MOST_COUNTED: u64 = 1 << 12;
 
-/// So many lists may have a head and no count, or a count and no head: the thread uses them while they
-/// are copied. In an array of pointers at least every fourth is such a list.
+/// So many lists may have a head and no count, or a count and no head: the thread uses them while
+/// they are copied. In an array of pointers at least every fourth is such a list.
 const MOST_TORN: u32 = 4;
 
 /// The blocks of a thread's cache record, if the bytes are such a record: it has a list for each

@@ -1,8 +1,10 @@
 //! The heap of a program on glibc's malloc, read from outside while the program runs.
 //!
 //! ```text
-//!  C library's data --> main arena --> ring of arenas --> stretches of chunks --> in use, holes, top
-//!                                           '--> fast bins     '--> threads' caches (chunks of a known length)
+//!  C library's data --> main arena --> ring of arenas --> stretches of chunks
+//!                                           |                  '--> in use, holes, top
+//!                                           |                  '--> threads' caches (by length)
+//!                                           '--> fast bins
 //!  mappings without a name --> blocks that are mappings of their own
 //!  holes and tops --> /proc/PID/pagemap --> which of their pages are resident
 //! ```
@@ -56,7 +58,10 @@ pub enum GlibcError {
     #[error("its GNU C Library is {0}; the heaps of {OLDEST} to {NEWEST} can be read")]
     Version(Version),
     /// The records are not at their places.
-    #[error("the C library's arenas were not found: its malloc may be unused, or replaced by another one")]
+    #[error(
+        "the C library's arenas were not found: its malloc may be unused, or replaced by \
+             another one"
+    )]
     NoArena,
     /// The system's error.
     #[error(transparent)]
@@ -266,8 +271,8 @@ fn read_from<B: Blocks>(
     let fast = FastChunks::follow(memory, layout, &heads, is_chunk);
     if fast.is_cut && !layout.is_mangled {
         problems.push(
-            "more small freed chunks wait in fast bins than were followed, and this version's links do not tell \
-             them apart: some count as live"
+            "more small freed chunks wait in fast bins than were followed, and this version's \
+             links do not tell them apart: some count as live"
                 .to_owned(),
         );
     }
@@ -304,8 +309,8 @@ fn read_from<B: Blocks>(
     });
     if unread > 0 {
         problems.push(format!(
-            "many blocks have the length of a thread cache's record, and {unread} of them were not read: freed blocks \
-             that such a cache keeps count as live"
+            "many blocks have the length of a thread cache's record, and {unread} of them were not \
+             read: freed blocks that such a cache keeps count as live"
         ));
     }
     let mut unseen = 0;
@@ -337,8 +342,8 @@ fn read_from<B: Blocks>(
     }
     if memory.is_used_up() {
         problems.push(format!(
-            "the look was given up after {MOST_CALLS} calls, because much of the memory can not be read or does not \
-             add up: its figures are a part of the heap's"
+            "the look was given up after {MOST_CALLS} calls, because much of the memory can not be \
+             read or does not add up: its figures are a part of the heap's"
         ));
     }
     Ok(GlibcHeap {

@@ -2,7 +2,7 @@
 //! arena is to have huge pages, and in a second C library of a process.
 //!
 //! ```text
-//!  mapping   [chunk, chunk ... hole, fence, fence][chunk ... top][a block of its own][the program's]
+//!  mapping   [chunk, chunk ... hole, fence, fence][chunk ... top][an own block][the program's]
 //!            '-- an older part, ended by fences --''- the last --'
 //! ```
 //!

@@ -324,13 +324,17 @@ fn read_while_it_runs(
 /// behind malloc's back.
 #[test]
 fn a_hostile_process_costs_a_bounded_number_of_calls() {
-    let text = "#define _GNU_SOURCE\n#include <stdint.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n#include <unistd.h>\n\
+    let text = "#define _GNU_SOURCE\n\
+        #include <stdint.h>\n\
+        #include <stdlib.h>\n\
+        #include <sys/mman.h>\n\
+        #include <unistd.h>\n\
         int main(void) { char* first = malloc(1000); first[0] = 1;\n\
         for (int i = 0; i < 65536; i++) *(char*)malloc(1000) = 1;\n\
         char* at = (char*)(((uintptr_t)first + 8192) & -4096);\n\
         for (int page = 0; page < 16000; page++, at += 4096) {\n\
-          if (page % 4 == 0 && page < 8000) mprotect(at, 4096, PROT_NONE);\n\
-          if (page % 512 == 0 && page >= 8000) munmap(at, 64 * 4096); }\n\
+        if (page % 4 == 0 && page < 8000) mprotect(at, 4096, PROT_NONE);\n\
+        if (page % 512 == 0 && page >= 8000) munmap(at, 64 * 4096); }\n\
         write(1, \"ready\\n\", 6); pause(); }\n";
     let calls = AtomicU32::new(0);
     let found = read_while_it_runs(text, |pid| {
@@ -358,10 +362,14 @@ fn a_hostile_process_costs_a_bounded_number_of_calls() {
 
 #[test]
 fn the_heap_of_a_program_that_moves_the_break_is_read_to_its_end() {
-    let text = "#define _GNU_SOURCE\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+    let text = "#define _GNU_SOURCE\n\
+        #include <stdio.h>\n\
+        #include <stdlib.h>\n\
+        #include <unistd.h>\n\
         int main(void) { for (int i = 0; i < 1000; i++) malloc(1000);\n\
         if (sbrk(1 << 20) == (void*)-1) return 1;\n\
-        for (int i = 0; i < 10000; i++) malloc(1000);\n puts(\"ready\"); fflush(stdout); pause(); }\n";
+        for (int i = 0; i < 10000; i++) malloc(1000);\n \
+        puts(\"ready\"); fflush(stdout); pause(); }\n";
     let Some(found) = read_while_it_runs(text, |pid| {
         super::read(crate::process::Stat::read(pid).unwrap().key(pid))
     }) else {

@@ -4,7 +4,7 @@
 //!  chunk      +0   length of the chunk before, if that one is free
 //!             +8   own length | flags; the lowest: the chunk before is in use
 //!             +16  the block
-//!  next chunk +length ...                           whose lowest flag says whether this chunk is in use
+//!  next chunk +length ...       whose lowest flag says whether this chunk is in use
 //! ```
 //!
 //! The process may split and join chunks during the walk. Two habits keep the walk right. (1) Each

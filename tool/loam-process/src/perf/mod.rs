@@ -2,7 +2,8 @@
 //! address, and its stack.
 //!
 //! ```text
-//! Threads (an event for each thread and processor, inherited by new threads) -> Ring (one a processor) -> Sample
+//! Threads (an event for each thread and processor, inherited by new threads)
+//!         -> Ring (one a processor) -> Sample
 //! Starts (an event that counts nothing, inherited by children) -> Started
 //! rights  what the kernel allows this process, before anything is tried
 //! ```

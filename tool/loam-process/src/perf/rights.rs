@@ -71,13 +71,15 @@ impl Rights {
         };
         if !self.is_own && !self.may_trace {
             return Some(
-                "it belongs to another user; run loam as that user, or give it CAP_SYS_PTRACE and CAP_PERFMON"
+                "it belongs to another user; run loam as that user, or give it CAP_SYS_PTRACE and \
+                 CAP_PERFMON"
                     .to_owned(),
             );
         }
         (paranoid >= CLOSED && !self.may_monitor).then(|| {
             format!(
-                "{SETTING} is {paranoid}; give loam CAP_PERFMON, or set it to 2: `sysctl kernel.perf_event_paranoid=2`"
+                "{SETTING} is {paranoid}; give loam CAP_PERFMON, or set it to 2: `sysctl \
+                 kernel.perf_event_paranoid=2`"
             )
         })
     }
@@ -95,7 +97,8 @@ impl Rights {
         .collect();
         if !missing.is_empty() {
             return Some(format!(
-                "probes need {}, which loam does not have here; run it as root, or with Docker add --cap-add for each",
+                "probes need {}, which loam does not have here; run it as root, or with Docker add \
+                 --cap-add for each",
                 missing.join(" and ")
             ));
         }
@@ -114,8 +117,9 @@ impl Rights {
         match error.raw_os_error() {
             Some(nix::libc::ESRCH | nix::libc::ENOENT) => "it has ended".to_owned(),
             Some(nix::libc::EACCES | nix::libc::EPERM) => format!(
-                "the kernel refuses probes ({error}): a container's seccomp profile must allow bpf() and perf_event_open() (with \
-                 Docker: --cap-add BPF --cap-add PERFMON), and lockdown must not forbid them"
+                "the kernel refuses probes ({error}): a container's seccomp profile must allow \
+                 bpf() and perf_event_open() (with Docker: --cap-add BPF --cap-add PERFMON), and \
+                 lockdown must not forbid them"
             ),
             Some(nix::libc::ENOSYS | nix::libc::EINVAL | nix::libc::EOPNOTSUPP) => format!(
                 "this kernel can not set such probes ({error}); they need Linux {}.{} with BPF",
@@ -130,12 +134,14 @@ impl Rights {
         match error.raw_os_error() {
             Some(nix::libc::ESRCH | nix::libc::ENOENT) => "it has ended".to_owned(),
             Some(nix::libc::EMFILE | nix::libc::ENFILE) => {
-                "it has more threads, on this many processors, than there may be open files; raise `ulimit -Hn`"
+                "it has more threads, on this many processors, than there may be open files; raise \
+                 `ulimit -Hn`"
                     .to_owned()
             }
             Some(nix::libc::EACCES | nix::libc::EPERM) => format!(
-                "the kernel refuses perf_event_open ({error}): in a container, its seccomp profile must allow the call (with \
-                 Docker: --cap-add PERFMON), and another user's process needs CAP_SYS_PTRACE"
+                "the kernel refuses perf_event_open ({error}): in a container, its seccomp profile \
+                 must allow the call (with Docker: --cap-add PERFMON), and another user's process \
+                 needs CAP_SYS_PTRACE"
             ),
             Some(nix::libc::ENOSYS | nix::libc::EOPNOTSUPP) => NO_EVENTS.to_owned(),
             _ => format!("perf_event_open: {error}"),

@@ -132,7 +132,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_fault(kind in 0u32..24, body in proptest::collection::vec(any::<u8>(), 0..256)) {
+        fn any_bytes_are_read_without_a_fault(
+            kind in 0u32..24,
+            body in proptest::collection::vec(any::<u8>(), 0..256),
+        ) {
             let _ = read(&Raw { kind, misc: 0x2000, body: &body });
         }
     }

@@ -272,11 +272,15 @@ fn place(code: &[u8], call: Call) -> (u64, bool) {
             // push, with and without a prefix.
             [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..]
             // jumps, conditional ones too; a nop.
-            | [0xe9 | 0xeb | 0x70..=0x7f | 0x90, ..] | [0x0f, 0x80..=0x8f, ..] => return (at as u64, true),
+            | [0xe9 | 0xeb | 0x70..=0x7f | 0x90, ..] | [0x0f, 0x80..=0x8f, ..] => {
+                return (at as u64, true);
+            }
             // endbr64.
             [0xf3, 0x0f, 0x1e, 0xfa, ..] => at += 4,
             _ => match harmless(rest) {
-                Some((length, changed)) if changed.is_none_or(|one| !needed.contains(&one)) => at += length,
+                Some((length, changed)) if changed.is_none_or(|one| !needed.contains(&one)) => {
+                    at += length;
+                }
                 _ => return (0, false),
             },
         }

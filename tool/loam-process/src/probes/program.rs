@@ -2,8 +2,10 @@
 //! and at a function's entry a part of the stack.
 //!
 //! ```text
-//! record, in words:  0 cookie   1 process and thread   2 time   3 4 5 arguments, or the returned value
-//!                    6 instruction   7 stack pointer   8 frame pointer   9 link   10 bytes of the stack   then the stack
+//! record, in words:  0 cookie   1 process and thread   2 time
+//!                    3 4 5 arguments, or the returned value
+//!                    6 instruction   7 stack pointer   8 frame pointer   9 link
+//!                    10 bytes of the stack   then the stack
 //! ```
 
 use super::system::{Counter, Ring};

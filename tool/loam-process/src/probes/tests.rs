@@ -189,7 +189,8 @@ fn a_sample_stands_for_what_was_not_seen() {
     sites.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
     let estimate = probes.estimate();
     eprintln!(
-        "found {:?} of {truth}, {:?} samples, {} windows, cost {:?}, watched {}, scale {}, weights {:?}",
+        "found {:?} of {truth}, {:?} samples, {} windows, cost {:?}, watched {}, scale {}, weights \
+         {:?}",
         estimate,
         probes.samples(),
         probes.windows(),

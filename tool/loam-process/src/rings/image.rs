@@ -39,8 +39,8 @@ pub enum ImageError {
     },
     /// Another version wrote it.
     #[error(
-        "{path} is of version {found} of the rings, and this loam drains version {VERSION}: use the libloam-record.so \
-         that belongs to it"
+        "{path} is of version {found} of the rings, and this loam drains version {VERSION}: use \
+         the libloam-record.so that belongs to it"
     )]
     Version {
         /// The file.

@@ -1,7 +1,7 @@
 //! A collector's address, and one request to it: OTLP over HTTP, as protocol buffers.
 //!
 //! ```text
-//! POST URL/v1/metrics --> 200                 taken, perhaps in part: the answer says how much was not
+//! POST URL/v1/metrics --> 200                 taken, perhaps in part: the answer says what was not
 //!                     --> 429, 502, 503, 504  later, after Retry-After if it is there
 //!                     --> anything else       never: the same data would be refused again
 //! ```

@@ -1,8 +1,9 @@
 //! `loam export --otlp`: metrics, and profiles by type, for an OpenTelemetry collector.
 //!
 //! ```text
-//! every EVERY   look at all processes -> families -> requests of at most 20,000 figures -> POST /v1/metrics
-//! rarely        census of each process on Loam -> request                               -> POST /v1development/profiles
+//! every EVERY   look at all processes -> families -> requests of at most 20,000 figures
+//!               -> POST /v1/metrics
+//! rarely        census of each process on Loam -> request -> POST /v1development/profiles
 //! ```
 //!
 //! Figures are sums since a program's start or present values, so a later look replaces an earlier

@@ -213,7 +213,12 @@ fn said(bytes: &[u8]) -> serde_json::Value {
             json!({ "stream": stream, "item": item })
         })
         .collect();
-    json!({ "header": header, "items": items, "damaged": read.damaged(), "missing": read.missing() })
+    json!({
+        "header": header,
+        "items": items,
+        "damaged": read.damaged(),
+        "missing": read.missing(),
+    })
 }
 
 /// `cargo test -p loam-format -- --ignored golden` writes the golden files of a new version.

@@ -82,8 +82,9 @@ impl Experiment for Lfh {
         Some(Headline {
             figure: "overhead",
             heading: "memory beyond what was asked for",
-            why: "Random sizes, random order: free blocks lie between live ones and are too small or of \
-                  the wrong size class for what comes next; rounding up to classes adds to it.",
+            why: "Random sizes, random order: free blocks lie between live ones and are too small \
+                  or of the wrong size class for what comes next; rounding up to classes adds to \
+                  it.",
         })
     }
 

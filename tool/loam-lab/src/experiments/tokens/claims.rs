@@ -70,7 +70,10 @@ pub fn all(table: &FigureTable) -> Vec<Claim> {
         claims.push(Claim::new(
             "The low-fragmentation heap is nearly as fast as never freeing",
             Verdict::of(heap >= 0.9 * null),
-            format!("a private heap of Loam reaches {heap:.2} times the system's speed, never freeing {null:.2}"),
+            format!(
+                "a private heap of Loam reaches {heap:.2} times the system's speed, never \
+                     freeing {null:.2}"
+            ),
         ));
     }
     claims
