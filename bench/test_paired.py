@@ -264,8 +264,8 @@ class ScheduleTests(unittest.TestCase):
 
 
 class ProgramTests(unittest.TestCase):
-    """With a launcher that reports the same figures every time, and programs of three lines. Their allocators are
-    words in their environment."""
+    """With a launcher that reports the same figures every time, and programs of three lines. Their
+    allocators are words in their environment."""
 
     LAUNCHER = """#!/bin/sh
 while [ "$1" != -- ]; do
@@ -401,7 +401,8 @@ exit $code
     def test_within_a_budget_everyone_is_in_every_round(self):
         run = self.measured(self.program("echo right"), "fine", "well", seconds=1e-9)
         self.assertEqual([r.order for r in run.rounds], [["ours", "fine", "well"]])
-        # Three allocators take a second each, so 21 s have room for three mirrored rounds after the first.
+        # Three allocators take a second each, so 21 s have room for three mirrored rounds after the
+        # first.
         took = mock.patch.object(schedule.ratios, "median_of", lambda *_: 1.0)
         with took, mock.patch.object(schedule.time, "monotonic", lambda: 0.0):
             run = self.measured(self.program("echo right"), "fine", "well", seconds=21)
@@ -464,7 +465,8 @@ class ResultsTests(unittest.TestCase):
         }
         whole = results.merge(parts)
         self.assertEqual(set(whole["gates"]), {"lfh1", "phase"})
-        self.assertEqual(whole["gates"]["lfh1"]["title"], "1")  # the unfinished run is not preferred
+        # the unfinished run is not preferred
+        self.assertEqual(whole["gates"]["lfh1"]["title"], "1")
         self.assertEqual(len(whole["parts"]), 2)
 
     def test_parts_of_different_heaps_do_not_merge(self):
@@ -501,7 +503,8 @@ class SummaryTests(unittest.TestCase):
         self.assertIn("failed: died of signal 11", [row["figure"] for row in self.rows(run)])
 
     def test_numbers_have_four_digits(self):
-        for value, text in ((1339392, "1339000"), (0.52913, "0.5291"), (3, "3"), (None, ""), (2.5e-9, "2.5e-09")):
+        for value, text in ((1339392, "1339000"), (0.52913, "0.5291"), (3, "3"), (None, ""),
+                            (2.5e-9, "2.5e-09")):
             self.assertEqual(summaries.number(value), text)
 
     def test_new_results_replace_their_own_rows_and_no_others(self):
@@ -542,7 +545,8 @@ class SweepTests(unittest.TestCase):
         self.assertEqual(sweeps.pack([rows[1]])["rows"][0][-1], 12.3)
 
     def test_a_plateau_is_no_cliff_but_its_edge_is(self):
-        rows = [self.row(size, faults=64 if size < 5000 else 200) for size in range(4096, 8192, 512)]
+        rows = [self.row(size, faults=64 if size < 5000 else 200)
+                for size in range(4096, 8192, 512)]
         self.assertEqual(len(sweeps.findings(rows)), 1)
 
 
@@ -561,10 +565,12 @@ class AgeingTests(unittest.TestCase):
         ]
 
     def growing(self, lines):
-        return [row["figure"] for row in script("ageing").judge("tokens", lines, True) if row["grows"]]
+        return [row["figure"] for row in script("ageing").judge("tokens", lines, True)
+                if row["grows"]]
 
     def test_what_only_wavers_does_not_grow(self):
-        lines = self.rounds(lambda i: (50 << 20) + (i * 7919 % 13) * 300_000, lambda i: 1 + i % 3 / 10)
+        lines = self.rounds(lambda i: (50 << 20) + (i * 7919 % 13) * 300_000,
+                            lambda i: 1 + i % 3 / 10)
         self.assertEqual(self.growing(lines), [])
 
     def test_a_leak_of_a_hundredth_a_round_is_seen(self):
@@ -613,7 +619,8 @@ fn=main
 
     def test_what_is_exact_is_let_move_only_under_another_compiler(self):
         golden = {"exact": self.counts(), "bound": {}}
-        for instructions, point_release, foreign in (("31000", 0, 0), ("36000", 1, 0), ("46000", 1, 1)):
+        for instructions, point_release, foreign in (("31000", 0, 0), ("36000", 1, 0),
+                                                     ("46000", 1, 1)):
             after = self.counts(("30000", instructions))
             tell = script("golden").compare
             self.assertEqual(len(tell(golden, after, True, True)[0]), 1)
@@ -659,11 +666,13 @@ class MessageTests(unittest.TestCase):
 
 
 class FrontierTests(unittest.TestCase):
-    """Which heap is ahead at a point: speed in operations a second, overhead as a share of live bytes."""
+    """Which heap is ahead at a point: speed in operations a second, overhead as a share of live
+    bytes."""
 
     def stand(self, **heaps):
         rounds = [
-            {name: [{"speed": speed * scale, "average": overhead}] for name, (speed, overhead) in heaps.items()}
+            {name: [{"speed": speed * scale, "average": overhead}] for name,
+             (speed, overhead) in heaps.items()}
             for scale in (1.0, 0.5, 2.0)  # the machine's speed, which pairing removes
         ]
         return frontier.stand(rounds, "loam", [name for name in heaps if name != "loam"])
@@ -686,7 +695,8 @@ class FrontierTests(unittest.TestCase):
         self.assertTrue(self.stand(loam=(10, 0.20), able=(5.1, 0.10)).large)
 
     def test_without_figures_there_is_no_standing(self):
-        self.assertIsNone(frontier.stand([{"peer": [{"speed": 1, "average": 0}]}], "loam", ["peer"]))
+        self.assertIsNone(frontier.stand([{"peer": [{"speed": 1, "average": 0}]}], "loam",
+                                         ["peer"]))
 
     def test_patterns_find_points_and_names_may_be_new(self):
         self.assertGreaterEqual(len(frontier.grid()), 60)
@@ -697,12 +707,15 @@ class FrontierTests(unittest.TestCase):
             self.assertRaises(UsageError, frontier.find, [wrong])
 
     def test_figures_leave_out_the_first_checkpoints_and_the_empty_process(self):
-        line = {"series": "steady", "operations": 10, "processor_seconds": 2.0, "live_bytes": 100, "minor_faults": 1}
-        steady = [{**line, "resident_bytes": 50 + (900 if i == 0 else 120), "huge_bytes": 0} for i in range(4)]
+        line = {"series": "steady", "operations": 10, "processor_seconds": 2.0, "live_bytes": 100,
+                "minor_faults": 1}
+        steady = [{**line, "resident_bytes": 50 + (900 if i == 0 else 120), "huge_bytes": 0}
+                  for i in range(4)]
         fill = {"series": "fill", "processor_seconds": 1.0}
         end = {"peak_resident_bytes": 250, "peak_live_bytes": 100}
         found = frontier.figures(Outcome({}, {"baseline_resident_bytes": 50}, [fill, *steady], end))
-        self.assertEqual((found["speed"], round(found["average"], 9), found["peak"]), (5.0, 0.2, 1.0))
+        self.assertEqual((found["speed"], round(found["average"], 9), found["peak"]),
+                         (5.0, 0.2, 1.0))
         # What the heap had mapped before is charged, the experiment's tables are not.
         start = {"baseline_resident_bytes": 50, "baseline_anonymous_bytes": 30, "tables_bytes": 20}
         start |= {"touch_ns": 2000.0, "touch_again_ns": 500.0}

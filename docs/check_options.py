@@ -39,7 +39,8 @@ def check_options() -> list[str]:
     text = (ROOT / SOURCE).read_text()
     wanted = {}
     for name, values, initial, meaning in OPTION.findall(text):
-        wanted[name] = [", ".join(values.split("|")), initial, "".join(re.findall('"([^"]*)"', meaning))]
+        wanted[name] = [", ".join(values.split("|")), initial,
+                        "".join(re.findall('"([^"]*)"', meaning))]
     errors = []
     if not wanted or len(wanted) != text.count('{"'):
         errors.append(f"{SOURCE}: kOptions is not laid out as this check reads it")
@@ -57,7 +58,8 @@ def check_options() -> list[str]:
 
 
 def tuned_constants(text: str) -> list[str]:
-    """Names of the constants whose comment, right above or beside, says where the value comes from."""
+    """Names of the constants whose comment, right above or beside, says where the value comes
+    from."""
     found = []
     comment = ""
     for line in text.splitlines():
@@ -93,24 +95,30 @@ def check_constants(root: Path = ROOT) -> list[str]:
             file = str(path.relative_to(root))
             errors += [f"docs/tuning.md: lacks {name} of {file}, whose comment says that it was "
                        "chosen or measured"
-                       for name in tuned_constants(path.read_text()) if (name, file) not in documented]
+                       for name in tuned_constants(path.read_text())
+                       if (name, file) not in documented]
     return errors
 
 
 def self_test() -> int:
     row = "| `{}` | `src/a.h` | `{}` | what it is | chosen |\n"
     good = {
-        "docs/tuning.md": row.format("kFirst", "4") + row.format("kSecond", "8") + row.format("kThird", "2"),
-        "src/a.h": "// What. Chosen:\n// so.\nconstexpr int kFirst = 4;\n/// Measured.\nconstexpr int kSecond{8};\n"
+        "docs/tuning.md": row.format("kFirst", "4") + row.format("kSecond", "8")
+        + row.format("kThird", "2"),
+        "src/a.h": "// What. Chosen:\n// so.\nconstexpr int kFirst = 4;\n/// Measured.\nconstexpr "
+                   "int kSecond{8};\n"
                    "constexpr int kDerived = kFirst * 2;\nenum {\n  kThird = 2,  // measured\n};\n",
     }
     lacks = "docs/tuning.md: lacks"
     broken = {
         "a constant without a row": (row.format("kSecond", "8") + row.format("kThird", "2"), lacks),
-        "another constant without a row": (row.format("kFirst", "4") + row.format("kThird", "2"), lacks),
-        "a constant with a comment beside it": (row.format("kFirst", "4") + row.format("kSecond", "8"), lacks),
+        "another constant without a row": (row.format("kFirst", "4") + row.format("kThird", "2"),
+                                           lacks),
+        "a constant with a comment beside it": (row.format("kFirst", "4")
+                                                + row.format("kSecond", "8"), lacks),
         "another value": (good["docs/tuning.md"].replace("`4`", "`5`"), "kFirst is 4"),
-        "a row without a constant": (good["docs/tuning.md"] + row.format("kGone", "1"), "is not defined"),
+        "a row without a constant": (good["docs/tuning.md"] + row.format("kGone", "1"),
+                                     "is not defined"),
     }
     failures = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -129,7 +137,8 @@ def self_test() -> int:
                 failures.append(f"{name}: wanted '{words}', got {errors}")
     for failure in failures:
         print(failure)
-    print(f"check_options self-test: {len(broken) + 1 - len(failures)} as wanted, {len(failures)} not")
+    print(f"check_options self-test: {len(broken) + 1 - len(failures)} as wanted, {len(failures)} "
+          f"not")
     return 1 if failures else 0
 
 

@@ -30,16 +30,19 @@ DOCS_COLUMNS = 120
 CODE_SUFFIXES = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".sh", ".cmake", ".toml", ".js", ".json",
                  ".html", ".in", ".md", ".txt", ".map", ".css"}
 # The places that may define a name of a document.
-NAME_SUFFIXES = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".sh", ".cmake", ".js", ".txt", ".map", ""}
+NAME_SUFFIXES = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".sh", ".cmake", ".js", ".txt", ".map",
+                 ""}
 
 # Written in pieces, so that this file passes its own check.
-MACHINE_PATHS = re.compile("(?<![\\w./~$}-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me"])
+MACHINE_PATHS = re.compile("(?<![\\w./~$}-])/(?:"
+                           + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me"])
                            + r")/[\w.]")
 REGISTRY_HOSTS = re.compile(r"\b(?:" + "|".join(name.replace("DOT", r"\.") for name in [
     "cratesDOTio", "pypiDOTorg", "pythonhostedDOTorg", "npmjsDOTorg", "npmjsDOTcom",
     "debDOTdebianDOTorg", "securityDOTdebianDOTorg", "snapshotDOTdebianDOTorg",
     "archiveDOTubuntuDOTcom", "proxyDOTgolangDOTorg", "mavenDOTorg"]) + r")\b")
-# Cargo writes the name of its default index into every lock file; it is not a choice of this project.
+# Cargo writes the name of its default index into every lock file; it is not a choice of this
+# project.
 CARGO_INDEX = "registry+https://github.com/rust-lang/" + "crates" + ".io-index"
 
 LINK = re.compile(r"(?<!\\)!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
@@ -55,7 +58,8 @@ MEMBER = re.compile(r"(?<![\w:~/.])((?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*)(?![\w*])"
 # Notes describe the past: a name in them was right when they were written.
 DECISIONS = "docs/decisions/"
 NOTE_TITLE = re.compile(r"# \d+\. (.+)\n")
-DECISION_ROW = re.compile(r"^\| \[\d+\]\((?P<file>[^)]+)\) \| (?P<title>.+?) \| (?P<status>.*) \|$", re.M)
+DECISION_ROW = re.compile(r"^\| \[\d+\]\((?P<file>[^)]+)\) \| (?P<title>.+?) \| (?P<status>.*) \|$",
+                          re.M)
 HISTORY = ("docs/decisions/", "CHANGELOG.md")
 # The version, and the places that repeat it because no program can write it there.
 HEADER, VERSION = "include/loam/loam.h", re.compile(r"^#define LOAM_HEADER_VERSION (\d+)$", re.M)
@@ -261,12 +265,14 @@ def row_cells(line: str) -> list[str]:
 
 
 def pieces(text: str) -> list[tuple[int, str]]:
-    """The sentences of a document, and the rows of its tables with their heading and their header."""
+    """The sentences of a document, and the rows of its tables with their heading and their
+    header."""
     found, heading, header, paragraph, first = [], "", "", [], 0
     for number, line in enumerate([*blank(text, FENCE).splitlines(), ""], 1):
         is_row = line.startswith("|")
         if paragraph and (is_row or not line.strip() or line.startswith("#")):
-            found += [(first, sentence) for sentence in re.split(r"(?<=[.:;]) ", " ".join(paragraph))]
+            found += [(first, sentence)
+                      for sentence in re.split(r"(?<=[.:;]) ", " ".join(paragraph))]
             paragraph = []
         if line.startswith("#"):
             heading, header = line, ""
@@ -305,8 +311,10 @@ def check_figures(repository: Repository, errors: list[str]) -> None:
                 known = {number for row in named for at in columns
                          for number in re.findall(r"[\d.]+", row[at])}
                 if named and columns and told - known:
-                    errors.append(f"{document}:{line}: says {', '.join(sorted(told - known))} {unit} of "
-                                  f"{', '.join(titles[at] for at in columns)}; the README's table says "
+                    errors.append(f"{document}:{line}: says {', '.join(sorted(told - known))} "
+                                  f"{unit} of "
+                                  f"{', '.join(titles[at] for at in columns)}; the README's table "
+                                  f"says "
                                   f"{', '.join(sorted(known))}")
 
 
@@ -315,7 +323,8 @@ def check_decisions(repository: Repository, errors: list[str]) -> None:
     index = repository.text(DECISIONS + "README.md") or ""
     rows: dict[str, list[tuple[str, str]]] = {}
     for match in DECISION_ROW.finditer(index):
-        rows.setdefault(match.group("file"), []).append((match.group("title"), match.group("status")))
+        rows.setdefault(match.group("file"),
+                        []).append((match.group("title"), match.group("status")))
     for name in repository.documents():
         note = NOTE_TITLE.match(repository.text(name) or "")
         if not name.startswith(DECISIONS) or not note:
@@ -432,8 +441,10 @@ BROKEN = {
     "a registry": ("tools/x.py", "https://py" + "pi.org/simple\n", "registry's host"),
     "a decision without a row": ("docs/decisions/0002-b.md", "# 2. Else\n", "0 rows"),
     "a decision under another title": ("docs/decisions/0001-a.md", "# 1. Else\n", "title is not"),
-    "an old version": ("packaging/vcpkg/vcpkg.json", '{"version-string": "0.2.1"}\n', "has version 0.2.1"),
-    "a version like another": ("examples/CMakeLists.txt", "find_package(loam 0.20)\n", "has version 0.20"),
+    "an old version": ("packaging/vcpkg/vcpkg.json", '{"version-string": "0.2.1"}\n',
+                       "has version 0.2.1"),
+    "a version like another": ("examples/CMakeLists.txt", "find_package(loam 0.20)\n",
+                               "has version 0.20"),
     "a version that is gone": ("docs/install.md", "# Install\n", "no version"),
     "docs that grew": ("docs/a.md", "line\n" * DOCS_LINES, "is the limit. Cut"),
     "a wide line": ("docs/a.md", "wide " * 25 + "\n", "is the limit"),

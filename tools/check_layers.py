@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the rules of src/ that a compiler does not check: which layer may include and name which, where the system and
-the processor may be named, what libloam.so may need, and how long a file may be.
+"""Checks the rules of src/ that a compiler does not check: which layer may include and name which,
+where the system and the processor may be named, what libloam.so may need, and how long a file may
+be.
 
     tools/check_layers.py [--root DIR] [--library build/libloam.so] [--recorder build/libloam-record.so]
     tools/check_layers.py --self-test
@@ -17,7 +18,8 @@ import tempfile
 from pathlib import Path
 
 # Bottom to top: a layer may include itself and the layers before it.
-LAYERS = ["base", "os", "map", "pages", "small", "observers", "cache", "hardening", "private", "counters",
+LAYERS = ["base", "os", "map", "pages", "small", "observers", "cache", "hardening", "private",
+          "counters",
           "heap", "api"]
 # From this layer on the public headers are known.
 FIRST_PUBLIC_LAYER = "private"
@@ -37,8 +39,8 @@ SYSTEM_HEADERS = re.compile(r"^\s*#\s*include\s*<(sys/\w+\.h|linux/\S+|unistd\.h
                             r"pthread\.h|sched\.h|dlfcn\.h|mach/\S+)>")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"|<(?=loam/))([^">]+)[">]')
 
-# Types: the place of the definition, and the places of mere declarations. A friend is admitted by name, which is no use
-# of it.
+# Types: the place of the definition, and the places of mere declarations. A friend is admitted by
+# name, which is no use of it.
 _TYPE = r"^\s*(?:class|struct|union|enum(?:\s+class)?)\s+"
 DEFINED_TYPE = re.compile(
     _TYPE + r"(?:(?:LOAM_\w+(?:\([^)]*\))?|alignas\(\w+\))\s+)*((?:\w+::)*\w+)\s*"
@@ -60,39 +62,50 @@ ALLOWED_LIBRARIES = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86
 # program has a C++ library, and aborts when it has none.
 CXX_SYMBOL = re.compile(r"^(?:_Z|__cxa_(?!atexit|finalize|thread_atexit_impl)|__gxx_|_Unwind_)")
 
-# The names that libloam.so may need of other libraries. A program or a tool may define each of these names itself and
-# allocate in there. So none of them is called with a lock of the heap held, except the last row (decision 64).
+# The names that libloam.so may need of other libraries. A program or a tool may define each of
+# these names itself and allocate in there. So none of them is called with a lock of the heap held,
+# except the last row (decision 64).
 _UNLOCKED = "called without a lock of the heap's"
 ALLOWED_IMPORTS = {
     **dict.fromkeys(["environ", "__environ", "__libc_single_threaded"], "a variable, no call"),
-    **dict.fromkeys(["_ZSt15get_new_handlerv", "_ZSt17__throw_bad_allocv"], "operator new's, " + _UNLOCKED),
+    **dict.fromkeys(["_ZSt15get_new_handlerv", "_ZSt17__throw_bad_allocv"],
+                    "operator new's, " + _UNLOCKED),
     **dict.fromkeys(["_IO_list_lock", "_IO_list_unlock", "_IO_list_resetlock"],
                     "around fork(), before the heap's locks are taken and after they are left"),
-    **dict.fromkeys(["pthread_attr_init", "pthread_attr_setdetachstate", "pthread_attr_setstacksize", "pthread_create",
+    **dict.fromkeys(["pthread_attr_init", "pthread_attr_setdetachstate",
+                     "pthread_attr_setstacksize", "pthread_create",
                      "sysconf"], "for the heap's own threads, " + _UNLOCKED),
-    **dict.fromkeys(["pthread_key_create", "pthread_key_delete", "pthread_setspecific", "pthread_getspecific"],
+    **dict.fromkeys(["pthread_key_create", "pthread_key_delete", "pthread_setspecific",
+                     "pthread_getspecific"],
                     "a thread's end, and the last error of the Win32 calls, " + _UNLOCKED),
-    **dict.fromkeys(["pthread_atfork", "__register_atfork", "dlopen", "dlsym"], "registers fork handlers, finds other libraries' "
+    **dict.fromkeys(["pthread_atfork", "__register_atfork", "dlopen", "dlsym"],
+                    "registers fork handlers, finds other libraries' "
                                                                      "functions, " + _UNLOCKED),
     "sigaction": "when hardening starts, " + _UNLOCKED,
-    "munmap": "where a library listens to it to learn which memory went (decision 121), " + _UNLOCKED,
+    "munmap": "where a library listens to it to learn which memory went (decision 121), "
+    + _UNLOCKED,
     "getauxval": "at the start, when options are read and when a folder is made, " + _UNLOCKED,
     "fprintf": "malloc_info() and its kin write to the caller's stream, " + _UNLOCKED,
     "__errno_location": "a thread's errno: the C library itself calls it before anything else",
     **dict.fromkeys(["memcpy", "memmove", "memset", "memcmp", "strlen"],
-                    "with locks held, too: the compiler makes calls of these, and one that allocates would need itself"),
+                    "with locks held, too: the compiler makes calls of these, and one that "
+                    "allocates would need itself"),
 }
 
-# The names that libloam-record.so may need of other libraries. It runs inside malloc, at any moment of any program. So
-# no function may be here that normally allocates, or that is a point of cancellation.
+# The names that libloam-record.so may need of other libraries. It runs inside malloc, at any moment
+# of any program. So no function may be here that normally allocates, or that is a point of
+# cancellation.
 RECORDER_IMPORTS = {
     *["environ", "__environ", "__errno_location", "getenv", "getppid", "syscall", "abort"],
-    *["memcpy", "memset", "strchr", "strrchr", "strlen", "strnlen", "sysconf", "strcmp", "strstr", "getauxval", "getrlimit", "getrlimit64", "sigaltstack"],
+    *["memcpy", "memset", "strchr", "strrchr", "strlen", "strnlen", "sysconf", "strcmp", "strstr",
+      "getauxval", "getrlimit", "getrlimit64", "sigaltstack"],
     # At the start of a process or a thread, outside of the writing of events.
-    *["dlsym", "dlopen", "dladdr", "dlerror", "dl_iterate_phdr", "__register_atfork", "pthread_atfork", "pthread_key_create",
+    *["dlsym", "dlopen", "dladdr", "dlerror", "dl_iterate_phdr", "__register_atfork",
+      "pthread_atfork", "pthread_key_create",
       "pthread_setspecific"],
     # The compiler's names, which are weak.
-    *["__cxa_finalize", "__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__stack_chk_fail"],
+    *["__cxa_finalize", "__gmon_start__", "_ITM_deregisterTMCloneTable",
+      "_ITM_registerTMCloneTable", "__stack_chk_fail"],
 }
 RECORDER_EXPORTS = re.compile(
     r"^(loam_recorder|malloc|calloc|realloc|reallocarray|free|cfree|free_sized|free_aligned_sized|posix_memalign|memalign|aligned_alloc|"
@@ -176,8 +189,8 @@ def check_include(target: str, layer: str, at: str, source_root: Path,
 
 
 def check_names(sources: list[Path], source_root: Path, findings: Findings) -> None:
-    """A layer must not know the layers above it: neither by a declaration nor in words. (Code must include or declare
-    what it uses, so only comments are searched for names.)"""
+    """A layer must not know the layers above it: neither by a declaration nor in words. (Code must
+    include or declare what it uses, so only comments are searched for names.)"""
     layer_of = {path: LAYERS.index(name) for path in sources
                 if (name := path.relative_to(source_root).parts[0]) in LAYERS}
     texts = {path: path.read_text() for path in layer_of}
@@ -250,7 +263,8 @@ def check_length(path: Path, root: Path, findings: Findings) -> None:
 
 
 def tracked_sources(root: Path) -> list[Path]:
-    """Hand-written code: the files that git knows or, without git, everything in the usual folders."""
+    """Hand-written code: the files that git knows or, without git, everything in the usual
+    folders."""
     suffixes = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".cmake"}
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True)
     if listed.returncode == 0:
@@ -264,7 +278,8 @@ def tracked_sources(root: Path) -> list[Path]:
 
 def check_library(library: Path, findings: Findings) -> None:
     def output(*command: str) -> list[str]:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        return subprocess.run(command, check=True, capture_output=True,
+                              text=True).stdout.splitlines()
 
     name = library.name
     for line in output("readelf", "-dW", str(library)):
@@ -280,9 +295,12 @@ def check_library(library: Path, findings: Findings) -> None:
             findings.error(name, f"needs {symbol} of the C++ run-time library (weak references are "
                                  "the only ones allowed)")
         if versioned[0] not in ALLOWED_IMPORTS and not CXX_SYMBOL.match(versioned[0]):
-            findings.error(name, f"calls {versioned[0]} of another library, which a program may replace by one that "
-                                 "allocates: ask the kernel (src/os/kernel.h), or say in ALLOWED_IMPORTS why it may be")
-    # Three pointers of static TLS (decisions 66, 87). With more, dlopen of the library fails in some programs.
+            findings.error(name, f"calls {versioned[0]} of another library, which a program may "
+                                 f"replace by one that "
+                                 "allocates: ask the kernel (src/os/kernel.h), or say in "
+                                 "ALLOWED_IMPORTS why it may be")
+    # Three pointers of static TLS (decisions 66, 87). With more, dlopen of the library fails in
+    # some programs.
     for line in output("readelf", "-lW", str(library)):
         if match := re.match(r"\s*TLS\s+\S+\s+\S+\s+\S+\s+\S+\s+(0x[0-9a-f]+)", line):
             if int(match.group(1), 16) > 24:
@@ -301,7 +319,8 @@ def check_library(library: Path, findings: Findings) -> None:
 
 def check_recorder(library: Path, findings: Findings) -> None:
     def output(*command: str) -> list[str]:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        return subprocess.run(command, check=True, capture_output=True,
+                              text=True).stdout.splitlines()
 
     name = library.name
     for line in output("readelf", "-dW", str(library)):
@@ -311,8 +330,10 @@ def check_recorder(library: Path, findings: Findings) -> None:
     for line in output("nm", "-D", "--undefined-only", str(library)):
         symbol = line.split()[-1].partition("@")[0]
         if symbol not in RECORDER_IMPORTS:
-            findings.error(name, f"calls {symbol} of another library: ask the kernel (native/recorder/kernel.h), or add it "
-                                 "to RECORDER_IMPORTS if it neither allocates nor is a point of cancellation")
+            findings.error(name, f"calls {symbol} of another library: ask the kernel "
+                                 f"(native/recorder/kernel.h), or add it "
+                                 "to RECORDER_IMPORTS if it neither allocates nor is a point of "
+                                 "cancellation")
     for line in output("nm", "-D", "--defined-only", str(library)):
         symbol = line.split()[-1].partition("@")[0]
         if not RECORDER_EXPORTS.match(symbol):
@@ -404,10 +425,12 @@ def write_tree(root: Path, files: dict[str, str]) -> None:
 
 
 def self_test_library(folder: Path) -> list[str]:
-    """A library that needs libstdc++, exports a stray name, uses too much TLS and calls what a program may replace."""
+    """A library that needs libstdc++, exports a stray name, uses too much TLS and calls what a
+    program may replace."""
     source = folder / "bad.cpp"
     source.write_text("#include <stdexcept>\n#include <sys/mman.h>\nthread_local long many[8];\n"
-                      "void stray() { if (many[1]++) throw std::runtime_error(\"x\"); munmap(0, 0); }\n")
+                      "void stray() { if (many[1]++) throw std::runtime_error(\"x\"); munmap(0, "
+                      "0); }\n")
     library = folder / "libbad.so"
     subprocess.run(["g++", "-shared", "-fPIC", "-O1", "-ftls-model=initial-exec", "-o",
                     str(library), str(source)], check=True)

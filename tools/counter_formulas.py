@@ -4,7 +4,8 @@ may have. tool/loam-format/src/counters/formula.rs does the same for the tool.
 import re
 
 LARGEST = 2**64 - 1
-LOCK_FIELDS = {"lock_acquisitions", "lock_contentions", "lock_refusals"}  # of every table with a lock
+# of every table with a lock
+LOCK_FIELDS = {"lock_acquisitions", "lock_contentions", "lock_refusals"}
 TOKEN = re.compile(r"\s*(\d+|[a-z][a-z0-9_]*|[-+*/().,?\[\]])")
 
 
@@ -24,7 +25,8 @@ def tokens(text):
 
 
 class Parser:
-    """Yields nested tuples: ("+", a, b), ("?", a), ("sum", table, a), ("field", table, name, index), ("name", id), 7."""
+    """Yields nested tuples: ("+", a, b), ("?", a), ("sum", table, a), ("field", table, name,
+    index), ("name", id), 7."""
 
     def __init__(self, text, declared):
         self.text, self.declared, self.rest = text, declared, tokens(text)
@@ -148,7 +150,8 @@ def of_process(declared):
 
 def of_scope(declared, scope):
     """{id: formula} of the counters of a scope, in their order."""
-    return {counter["id"]: Parser(counter["derive"], declared).formula() for counter in declared["counter"]
+    return {counter["id"]: Parser(counter["derive"], declared).formula()
+            for counter in declared["counter"]
             if counter["scope"] == scope and "derive" in counter}
 
 
@@ -172,7 +175,8 @@ def value(formula, known, records, row=None):
         return value(formula[1], known, records, row) or 0
     if kind == "sum":
         rows = records.get(formula[1])
-        parts = None if rows is None else [value(formula[2], known, records, (formula[1], one)) for one in rows]
+        parts = None if rows is None else [value(formula[2], known, records, (formula[1], one))
+                                           for one in rows]
         return None if parts is None or None in parts else min(sum(parts), LARGEST)
     one, two = (value(part, known, records, row) for part in formula[1:])
     if one is None or two is None:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes all files that follow from formats/counters.toml: the fields of the structs in include/loam/stats.h, the table
-in src/counters/counter_list.h, the library's formulas in src/counters/derived.h, the tool's names in
-tool/loam-format/src/counters/ids.rs, and the tables of docs/counters.md. For Performance Monitor of Windows it writes
-packaging/loam_counters.man, which registers the counters, and its strings, loam_counters.rc. Formulas are read too. One
-that is malformed, or names something unknown, is an error.
+"""Writes all files that follow from formats/counters.toml: the fields of the structs in
+include/loam/stats.h, the table in src/counters/counter_list.h, the library's formulas in
+src/counters/derived.h, the tool's names in tool/loam-format/src/counters/ids.rs, and the tables of
+docs/counters.md. For Performance Monitor of Windows it writes packaging/loam_counters.man, which
+registers the counters, and its strings, loam_counters.rc. Formulas are read too. One that is
+malformed, or names something unknown, is an error.
 
     tools/gen_counters.py           writes all
     tools/gen_counters.py --check   exits with 1 if one is stale
@@ -18,7 +19,8 @@ from xml.sax.saxutils import quoteattr
 import counter_formulas
 
 ROOT = Path(__file__).resolve().parent.parent
-KEYS = {"id", "unit", "kind", "scope", "source", "meaning", "derive", "of_process", "found", "perfmon", "openmetrics", "in_process"}
+KEYS = {"id", "unit", "kind", "scope", "source", "meaning", "derive", "of_process", "found",
+        "perfmon", "openmetrics", "in_process"}
 KINDS, SCOPES = ["gauge", "counter", "ratio"], ["process", "heap", "class", "lock"]
 SOURCES = ["live", "sampling", "system"]
 PERFMON = 24  # the counters of Perfmon's Heap object
@@ -83,7 +85,8 @@ def list_header(declared):
     for counter in declared["counter"]:
         inside = "true" if counter.get("in_process", True) else "false"
         rows.append(f'    {{"{counter["id"]}", "{counter["unit"]}",\n     "{counter["meaning"]}",\n'
-                    f'     CounterKind::{camel(counter["kind"])}, CounterScope::{camel(counter["scope"])}, '
+                    f'     CounterKind::{camel(counter["kind"])}, '
+                    f'CounterScope::{camel(counter["scope"])}, '
                     f'CounterSource::{camel(counter["source"])}, {inside}}},')
     names = "\n".join(f"  {camel(counter['id'])}," for counter in declared["counter"])
     return f"""// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
@@ -125,8 +128,8 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {{
 
 
 def cxx(formula):
-    """A formula of counters alone, in C++; None if it needs a table, a quantity, or a counter that only other processes
-    know."""
+    """A formula of counters alone, in C++; None if it needs a table, a quantity, or a counter that
+    only other processes know."""
     if isinstance(formula, int):
         return str(formula)
     kind, *parts = formula
@@ -135,7 +138,8 @@ def cxx(formula):
     made = [cxx(part) for part in parts] if kind in ("+", "-", "/", "?") else [None]
     if None in made:
         return None
-    return {"+": "plus", "-": "minus", "/": "ratio", "?": "known_or_0"}[kind] + f"({', '.join(made)})"
+    return {"+": "plus", "-": "minus", "/": "ratio",
+            "?": "known_or_0"}[kind] + f"({', '.join(made)})"
 
 
 def derived_header(declared):
@@ -144,7 +148,8 @@ def derived_header(declared):
     def body(formulas):
         lines = []
         for name, formula in formulas.items():
-            if name in inside and counter_formulas.names_of(formula) <= inside and (text := cxx(formula)):
+            if name in inside and counter_formulas.names_of(formula) <= inside and (text := cxx(
+                formula)):
                 lines.append(f"  v[{camel(name)}] = {text};")
         return "\n".join(lines)
 
@@ -200,7 +205,8 @@ inline void derive_process(uint64_t* v) {{
 def rust_ids(declared):
     lines = []
     for counter in declared["counter"] + declared["histogram"]:
-        lines += textwrap.wrap(f"{counter['unit']}: {counter['meaning']}", 96, initial_indent="/// ",
+        lines += textwrap.wrap(f"{counter['unit']}: {counter['meaning']}", 96,
+                               initial_indent="/// ",
                                subsequent_indent="/// ", break_long_words=False)
         lines.append(f'pub const {counter["id"].upper()}: &str = "{counter["id"]}";')
     return """// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
@@ -221,9 +227,11 @@ def tables(declared):
         text.append(f"\n### {title}\n\n| Counter | Unit | Meaning |\n|---|---|---|")
         for counter in declared["counter"]:
             if counter["scope"] in scopes:
-                mark = {"live": "", "sampling": " *(sampling)*", "system": " *(system)*"}[counter["source"]]
+                mark = {"live": "", "sampling": " *(sampling)*",
+                        "system": " *(system)*"}[counter["source"]]
                 total = ", grows" if counter["kind"] == "counter" else ""
-                text.append(f"| `{counter['id']}` | {counter['unit']}{total} | {cell(counter['meaning'])}{mark} |")
+                text.append(f"| `{counter['id']}` | {counter['unit']}{total} | "
+                            f"{cell(counter['meaning'])}{mark} |")
     text.append("\n### Distributions\n\n| Name | Unit | Meaning |\n|---|---|---|")
     for counter in declared["histogram"]:
         mark = " *(sampling)*" if counter["source"] == "sampling" else ""
@@ -254,7 +262,8 @@ def monitored(declared):
             name += "/sec"
         elif counter["kind"] == "ratio":
             name = "% " + name
-        found.append((monitor_id(counter["id"]), name, f"{counter['unit']}: {counter['meaning']}", counter))
+        found.append((monitor_id(counter["id"]), name, f"{counter['unit']}: {counter['meaning']}",
+                      counter))
     if len({number for number, *_ in found}) != len(found):
         sys.exit("formats/counters.toml: two names have one number; call the new one otherwise")
     return found
@@ -274,8 +283,10 @@ def manifest(declared):
     rows = []
     for place, (number, name, text, counter) in enumerate(monitored(declared)):
         first = MONITOR_NAMES + 2 * (place + 1)
-        kind = "perf_counter_bulk_count" if counter["kind"] == "counter" else "perf_counter_large_rawcount"
-        rows.append(f"""          <counter id="{number}" uri="Loam.Heap.{counter['id']}" name={quoteattr(name)} nameID="{first}"
+        kind = "perf_counter_bulk_count" if counter[
+            "kind"] == "counter" else "perf_counter_large_rawcount"
+        rows.append(
+            f"""          <counter id="{number}" uri="Loam.Heap.{counter['id']}" name={quoteattr(name)} nameID="{first}"
               description={quoteattr(text)} descriptionID="{first + 1}"
               type="{kind}" detailLevel="standard" defaultScale="0">
             <counterAttributes><counterAttribute name="reference"/></counterAttributes>
@@ -325,7 +336,8 @@ def between(path, begin, end, new):
 def render():
     declared = load()
     fields = "\n" + struct_fields(members(declared, ["heap", "process"])) + "\n  "
-    header = between("include/loam/stats.h", "/* generated: heap and process */", "/* end: heap and process */",
+    header = between("include/loam/stats.h", "/* generated: heap and process */",
+                     "/* end: heap and process */",
                      fields)
     (class_begin, class_end) = "/* generated: class */", "/* end: class */"
     start, stop = header.index(class_begin) + len(class_begin), header.index(class_end)
@@ -334,8 +346,10 @@ def render():
     return {"include/loam/stats.h": header, "src/counters/counter_list.h": list_header(declared),
             "src/counters/derived.h": derived_header(declared),
             "tool/loam-format/src/counters/ids.rs": rust_ids(declared),
-            "packaging/loam_counters.man": manifest(declared), "packaging/loam_counters.rc": resource(declared),
-            "docs/counters.md": between("docs/counters.md", "<!-- generated from formats/counters.toml -->\n",
+            "packaging/loam_counters.man": manifest(declared),
+            "packaging/loam_counters.rc": resource(declared),
+            "docs/counters.md": between("docs/counters.md",
+                                        "<!-- generated from formats/counters.toml -->\n",
                                         "<!-- end -->", tables(declared))}
 
 

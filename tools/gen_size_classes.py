@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Writes src/small/size_class_table.h: the size classes and the waste of each one.
 
-Classes: steps of 16 bytes to 256, then FINE_STEPS per doubling to 1 KiB and STEPS per doubling to 32 KiB. A span
-of a class is the smallest number of pages with at least the target number of slots whose tail is at most MAX_TAIL
-of the span, or twice that from 8 pages on.
+Classes: steps of 16 bytes to 256, then FINE_STEPS per doubling to 1 KiB and STEPS per doubling to
+32 KiB. A span of a class is the smallest number of pages with at least the target number of slots
+whose tail is at most MAX_TAIL of the span, or twice that from 8 pages on.
 
-Usage: gen_size_classes.py [--check]     --check: exit 1 when the file is not what this script writes
+Usage: gen_size_classes.py [--check]     --check: exit 1 when the file is not what this script
+writes
 """
 import pathlib
 import sys
@@ -81,8 +82,10 @@ def render():
         # Slot of a byte offset: (offset * reciprocal) >> 32, exact for every offset inside a span.
         reciprocal = (1 << 32) // size + 1
         assert all((o * reciprocal) >> 32 == o // size for o in range(0, pages * PAGE, 1))
-        rows.append(f"    {{{size:6}, {pages:3}, {slots:4}, {reciprocal:10}u, {list_scale(slots):9}u}},"
-                    f"  // {number:3}  {rounding * 100:7.1f} %  {100 * tail / (pages * PAGE):6.2f} %")
+        rows.append(f"    {{{size:6}, {pages:3}, {slots:4}, {reciprocal:10}u, "
+                    f"{list_scale(slots):9}u}},"
+                    f"  // {number:3}  {rounding * 100:7.1f} %  {100 * tail / (pages * PAGE):6.2f} "
+                    f"%")
         previous = size
     body = "\n".join(rows)
     count = len(rows) + 1

@@ -29,7 +29,8 @@ class Allocator:
     def preloaded(self, settings):
         """The environment of a program that runs on it: the caller's, without another allocator and
         without options of the heap, and with these settings."""
-        kept = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("LOAM_")}
+        kept = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"
+                and not k.startswith("LOAM_")}
         own = {"LD_PRELOAD": str(self.path)} if self.path else {}
         return kept | self.environment | settings | own
 

@@ -46,7 +46,8 @@ def _plot(data, path, title, unit, value, log=False, limit=None):
             axes.plot([x for x, _ in points], [y for _, y in points], label=name, **style)
     axes.set_xscale("log", base=2)
     ticks = [1 << power for power in range(4, 22, 2)]
-    axes.set_xticks(ticks, [f"{t}" if t < 1024 else f"{t >> 10} K" if t < 1 << 20 else "1 M" for t in ticks])
+    axes.set_xticks(ticks, [f"{t}" if t < 1024 else f"{t >> 10} K" if t < 1 << 20 else "1 M"
+                            for t in ticks])
     if log:
         axes.set_yscale("log")
     else:
@@ -71,7 +72,8 @@ def _instructions(data, name):
 def draw(data, folder):
     """Writes the charts; returns [(file name, what it shows), ...]."""
     charts = [
-        ("sizes-warm", "A block allocated and freed, warm", "ns", _each(lambda r: r["warm_ns"]), True, None),
+        ("sizes-warm", "A block allocated and freed, warm", "ns", _each(lambda r: r["warm_ns"]),
+         True, None),
         (
             "sizes-page",
             "First use: cost for a page touched",
@@ -126,7 +128,8 @@ def _planes(data, path, title, rows, columns, point_of):
     """A plane of overhead and speed for each point; the upper left corner is the best one."""
     plt = _pyplot()
     figure, all_axes = plt.subplots(
-        len(rows), len(columns), figsize=(2.6 * len(columns), 1.9 * len(rows) + 0.8), layout="constrained", squeeze=False
+        len(rows), len(columns), figsize=(2.6 * len(columns), 1.9 * len(rows) + 0.8),
+        layout="constrained", squeeze=False
     )
     colors, others = dict(PEERS), {}
     for line, row in zip(all_axes, rows):
@@ -157,7 +160,8 @@ def _planes(data, path, title, rows, columns, point_of):
     figure.suptitle(title, x=0.01, ha="left")
     figure.supxlabel("overhead, per cent of the live bytes", fontsize=8)
     figure.supylabel("million operations a processor second", fontsize=8)
-    figure.legend(others.values(), others.keys(), loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    figure.legend(others.values(), others.keys(), loc="outside lower center", ncols=6, fontsize=8,
+                  frameon=False)
     _save(plt, figure, path)
 
 
@@ -166,9 +170,12 @@ def draw_frontier(data, folder):
     lives, mixes = ("4M", "16M", "64M", "256M"), tuple(frontier.MIXES)
     orders, few = ("fifo", "hot", "lifo", "burst"), ("small", "medium", "nine", "wide")
     charts = [
-        ("frontier-mixes", "Mixes of sizes, by live bytes", mixes, lives, lambda r, c: frontier.Point(c, r, "random", 1)),
-        ("frontier-orders", "Orders of frees, 16 MB live", few, orders, lambda r, c: frontier.Point("16M", r, c, 1)),
-        ("frontier-orders-256", "Orders of frees, 256 MB live", few, orders, lambda r, c: frontier.Point("256M", r, c, 1)),
+        ("frontier-mixes", "Mixes of sizes, by live bytes", mixes, lives, lambda r,
+         c: frontier.Point(c, r, "random", 1)),
+        ("frontier-orders", "Orders of frees, 16 MB live", few, orders, lambda r,
+         c: frontier.Point("16M", r, c, 1)),
+        ("frontier-orders-256", "Orders of frees, 256 MB live", few, orders, lambda r,
+         c: frontier.Point("256M", r, c, 1)),
     ]
     for name, title, rows, columns, point_of in charts:
         _planes(data, folder / f"{name}.svg", title, rows, columns, point_of)

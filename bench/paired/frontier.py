@@ -1,9 +1,10 @@
 """The grid of bench/frontier, and which heap is ahead at each of its points.
 
-A point is live bytes, a mix of sizes, the order of frees, and threads: `16M/medium/random/1`. Two figures count. Speed is
-operations (a block allocated, another freed) a second of processor time, after the table is filled. Overhead is
-(resident - others) / live - 1: of the averages over the later checkpoints, or of the two peaks. The others are the pages of
-files and the experiment's tables; what a heap has mapped before the first request is charged, for all heaps alike.
+A point is live bytes, a mix of sizes, the order of frees, and threads: `16M/medium/random/1`. Two
+figures count. Speed is operations (a block allocated, another freed) a second of processor time,
+after the table is filled. Overhead is (resident - others) / live - 1: of the averages over the
+later checkpoints, or of the two peaks. The others are the pages of files and the experiment's
+tables; what a heap has mapped before the first request is charged, for all heaps alike.
 """
 
 import fnmatch
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from . import ratios
 from .errors import UsageError
 
-MIXES = {  # name: what --sizes of the program says, operations of the long form (about a second of the system's malloc)
+# name: what --sizes of the program says, operations of the long form (about a second of the
+# system's malloc)
+MIXES = {
     "small": ("16-512", 6_000_000),
     "kib": ("16-1K", 6_000_000),
     "medium": ("512-16K", 4_000_000),
@@ -28,7 +31,8 @@ ORDERS = ("random", "fifo", "hot", "lifo", "burst", "shared")
 QUICK = 50  # the short form has a fiftieth of the operations
 WARM = 0.25  # of the checkpoints after the fill, the first share is not judged
 
-# A peer is ahead if it is better by more than this share. For overhead, also by this share of the live bytes.
+# A peer is ahead if it is better by more than this share. For overhead, also by this share of the
+# live bytes.
 TOLERANCE, LEAST_OVERHEAD = 0.02, 0.002
 FASTEST = 0.95  # of the fastest's speed: a slower Loam is listed
 HALF = 0.5  # of the fastest's speed: slower peers are not compared by memory
@@ -50,26 +54,32 @@ class Point:
     def arguments(self, quick, seed):
         sizes, operations = MIXES[self.mix]
         operations = operations // QUICK if quick else operations
-        return ["--live", self.live, "--sizes", sizes, "--order", self.order, "--threads", self.threads] + [
+        return ["--live", self.live, "--sizes", sizes, "--order", self.order, "--threads",
+                self.threads] + [
             "--operations", operations, "--seed", seed
         ]  # fmt: skip
 
 
 def grid():
     """The points that are measured unless some are named: 80."""
-    orders = itertools.product(("16M", "256M"), ("small", "medium", "nine", "wide"), ("fifo", "hot", "lifo", "burst"))
+    orders = itertools.product(("16M", "256M"), ("small", "medium", "nine", "wide"),
+                               ("fifo", "hot", "lifo", "burst"))
     return [
-        *(Point(live, mix, "random", 1) for live, mix in itertools.product(("4M", "16M", "64M", "256M"), MIXES)),
+        *(Point(live, mix, "random", 1) for live,
+          mix in itertools.product(("4M", "16M", "64M", "256M"), MIXES)),
         *(Point("1M", mix, "random", 1) for mix in ("small", "kib", "medium")),
         *(Point("1G", mix, "random", 1) for mix in ("small", "medium", "nine")),
         *(Point(live, mix, order, 1) for live, mix, order in orders),
-        *(Point(live, mix, "random", 2) for live, mix in itertools.product(("16M", "256M"), ("small", "medium", "nine", "wide"))),
-        *(Point(live, mix, "shared", 2) for live, mix in itertools.product(("4M", "16M", "256M"), ("small", "medium"))),
+        *(Point(live, mix, "random", 2) for live,
+          mix in itertools.product(("16M", "256M"), ("small", "medium", "nine", "wide"))),
+        *(Point(live, mix, "shared", 2) for live,
+          mix in itertools.product(("4M", "16M", "256M"), ("small", "medium"))),
     ]
 
 
 def find(patterns):
-    """The grid's points that match one of the patterns. A complete name may also be a point outside the grid."""
+    """The grid's points that match one of the patterns. A complete name may also be a point outside
+    the grid."""
     known, found = grid(), []
     for pattern in patterns:
         matching = [point for point in known if fnmatch.fnmatchcase(point.name, pattern)]
@@ -79,10 +89,12 @@ def find(patterns):
 
 def parse(name):
     words = name.split("/")
-    good = len(words) == 4 and re.fullmatch(r"\d+[KMG]", words[0]) and re.fullmatch(r"[1-9]\d?", words[3])
+    good = len(words) == 4 and re.fullmatch(r"\d+[KMG]", words[0]) and re.fullmatch(r"[1-9]\d?",
+                                                                                    words[3])
     if not good or words[1] not in MIXES or words[2] not in ORDERS:
         raise UsageError(
-            f"no point is called {name}; a name is LIVE/MIX/ORDER/THREADS such as 16M/medium/random/1, or a pattern such as "
+            f"no point is called {name}; a name is LIVE/MIX/ORDER/THREADS such as "
+            f"16M/medium/random/1, or a pattern such as "
             f"'*/small/*' (mixes: {', '.join(MIXES)}; orders: {', '.join(ORDERS)})"
         )
     return Point(words[0], words[1], words[2], int(words[3]))
@@ -93,7 +105,8 @@ def figures(outcome):
     steady = outcome.series("steady")
     later = steady[int(len(steady) * WARM) :]
     start = outcome.start
-    base = start["baseline_resident_bytes"] - start.get("baseline_anonymous_bytes", 0) + start.get("tables_bytes", 0)
+    base = start["baseline_resident_bytes"] - start.get("baseline_anonymous_bytes",
+                                                        0) + start.get("tables_bytes", 0)
     live = statistics.mean(line["live_bytes"] for line in later)
     resident = statistics.mean(line["resident_bytes"] for line in later)
     seconds = sum(line["processor_seconds"] for line in steady)
@@ -138,7 +151,8 @@ def stand(rounds, ours, peers, memory="average", tolerance=TOLERANCE):
         return None
     fastest = max(speed.items(), key=lambda item: item[1])
     able = [peer for peer, ratio in speed.items() if ratio >= HALF * max(1.0, fastest[1])]
-    smallest = min(((peer, overhead[peer]) for peer in able), key=lambda item: item[1], default=None)
+    smallest = min(((peer, overhead[peer]) for peer in able), key=lambda item: item[1],
+                   default=None)
     return Standing(
         ratios.median_of(rounds, ours, "speed"),
         overhead[ours],

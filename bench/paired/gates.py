@@ -245,7 +245,8 @@ SHAPES = {
     "sh8": [[]],
     "mstress": [[]],
     "rptest": [[]],
-    "drift": [["--mode", mode] for mode in ("cache", "vectors", "buffers", "phases", "aged", "texts", "growth", "appends", "arrays")],
+    "drift": [["--mode", mode] for mode in ("cache", "vectors", "buffers", "phases", "aged",
+                                            "texts", "growth", "appends", "arrays")],
 }
 
 

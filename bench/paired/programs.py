@@ -96,7 +96,8 @@ class Answers:
         if self.right is None:
             self.right = answer
         if answer != self.right:
-            raise TrialFailed(f"another answer than the system's malloc: {self._difference(answer)}")
+            raise TrialFailed(
+                f"another answer than the system's malloc: {self._difference(answer)}")
         return extract.program(outcome)
 
     def _difference(self, answer):
@@ -263,9 +264,12 @@ def functions(generator, many):
         callee = f"f{generator.randrange(i)}(b, a % {1 + generator.randrange(9)}, v)" if i else "a"
         lines += [
             f"int f{i}(int a, int b, std::vector<std::string>& v) {{",
-            f"  int x = a * {generator.randrange(99)}, *p = b > {generator.randrange(9)} ? &x : nullptr;",
-            f"  for (int i = 0; i < a; ++i) {{ if (i % {2 + generator.randrange(7)} == 0) x += b; else x ^= i; }}",
-            f'  if (x > {generator.randrange(999)} && p) v.push_back(std::string(x % 9, \'a\') + "{i}");',
+            f"  int x = a * {generator.randrange(99)}, *p = b > {generator.randrange(9)} ? &x : "
+            f"nullptr;",
+            f"  for (int i = 0; i < a; ++i) {{ if (i % {2 + generator.randrange(7)} == 0) x += b; "
+            f"else x ^= i; }}",
+            f'  if (x > {generator.randrange(999)} && p) v.push_back(std::string(x % 9, \'a\') + '
+            f'"{i}");',
             f"  switch (b) {{ case 1: return x; case 2: x += {callee}; break; default: x -= a; }}",
             "  return p && !v.empty() ? *p + static_cast<int>(v.back().size()) : x;",
             "}",
@@ -280,7 +284,8 @@ def _script(name):
 def _drawn(folder, size):
     # Only the last page is compared.
     sure = ["-q", "-dSAFER", "-dNOPAUSE", "-dBATCH"]
-    return [*sure, "-sDEVICE=png16m", "-r72", f"-sOutputFile={folder / 'page.png'}", folder / "gs.ps"]
+    return [*sure, "-sDEVICE=png16m", "-r72", f"-sOutputFile={folder / 'page.png'}",
+            folder / "gs.ps"]
 
 
 def _grouped(folder, size):
@@ -292,7 +297,8 @@ def _grouped(folder, size):
 
 
 def _checked(folder, size):
-    return ["-q", "--enable=all", f"--output-file={folder / 'cppcheck.txt'}", folder / "checked.cpp"]
+    return ["-q", "--enable=all", f"--output-file={folder / 'cppcheck.txt'}",
+            folder / "checked.cpp"]
 
 
 def _compiled(folder, size):

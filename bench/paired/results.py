@@ -6,7 +6,8 @@ Version 1, JSON:
   absent {name: reason}, left_out {program: reason}, programs {name: version},
   gates {name: {title, complete, failed {name: reason}, rounds [...]}}
 A round: phase (screening or final), order, samples {allocator: [{figure: number}, ...]}, steal,
-others (shares of the machine), kept. A file that was merged has `parts`, in the order of time. Tables and verdicts are made from this file alone.
+others (shares of the machine), kept. A file that was merged has `parts`, in the order of time.
+Tables and verdicts are made from this file alone.
 """
 
 import json

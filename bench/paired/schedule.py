@@ -144,7 +144,8 @@ class Scheduler:
             deciding = self._decided_by_screening(gate, run)
             if not deciding:
                 return
-            self.progress.plan(gate, LEAST_ROUNDS * 2 * (1 + len(deciding)), "A B B A with the deciding peers")
+            self.progress.plan(gate, LEAST_ROUNDS * 2 * (1 + len(deciding)),
+                               "A B B A with the deciding peers")
             self._rounds(gate, run, "final", [self.subject, *deciding], LEAST_ROUNDS, fresh=True)
 
     def _meet(self, seconds, gate, run, contenders, began, once, took):

@@ -8,8 +8,8 @@ Raw samples stay out of git. A summary is a CSV file with a header line; figures
   rounds, ratio, from, to       paired (ratios.py says how): in how many rounds, the allocator's
                                 figure over the subject's, and the ratio's 95 % interval
 
-Empty cells mean that there is no such figure, or no pair. Other measurements have columns of their own; the first ones
-name the row.
+Empty cells mean that there is no such figure, or no pair. Other measurements have columns of their
+own; the first ones name the row.
 """
 
 import csv
@@ -23,7 +23,8 @@ LAUNCHER = ("process_seconds", "process_rss_peak", "process_minor_faults")
 
 
 def number(value):
-    """Four significant digits. Whole numbers below 10^15 are unchanged if four digits express them."""
+    """Four significant digits. Whole numbers below 10^15 are unchanged if four digits express
+    them."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -35,7 +36,8 @@ def number(value):
 def _figures(gate, rounds):
     """The figures that the gate judges. If it judges none, all of the program's own figures."""
     judged = [check.figure for check in gate.checks] if gate else []
-    found = {name for samples in rounds for trials in samples.values() for trial in trials for name in trial}
+    found = {name for samples in rounds for trials in samples.values() for trial in trials
+             for name in trial}
     if judged:
         return [name for name in dict.fromkeys(judged) if name in found]
     own = sorted(name for name in found if not name.startswith("process_"))
@@ -52,7 +54,8 @@ def _paired(run, allocator, figure):
 
 def bench(runs):
     """Rows of a file of bench/run. `runs`: the file's gates as schedule.Run."""
-    yield ["gate", "figure", "allocator", "samples", "median", "low", "high", "rounds", "ratio", "from", "to"]
+    yield ["gate", "figure", "allocator", "samples", "median", "low", "high", "rounds", "ratio",
+           "from", "to"]
     for run in runs:
         rounds = run.kept("screening") + run.kept("final")
         allocators = list(dict.fromkeys(name for samples in rounds for name in samples))
@@ -82,9 +85,10 @@ def scaling(data):
 
 
 def coherence(data):
-    """Counts a pair of malloc and free, by the model. `program` columns count the program's own accesses to its
-    blocks."""
-    keys = ("lines", "bytes", "program_lines", "sections", "collisions", "changes", "failed_changes", "waits", "accesses")
+    """Counts a pair of malloc and free, by the model. `program` columns count the program's own
+    accesses to its blocks."""
+    keys = ("lines", "bytes", "program_lines", "sections", "collisions", "changes",
+            "failed_changes", "waits", "accesses")
     yield ["workload", "threads", "allocator", *keys]
     for name, entry in data["allocators"].items():
         for workload, by_threads in entry["workloads"].items():
@@ -102,12 +106,14 @@ def ageing(data):
 
 
 def frontier(data):
-    """Operations a second of processor time, and resident bytes beyond the live ones as a share, of the averages and the peaks."""
+    """Operations a second of processor time, and resident bytes beyond the live ones as a share, of
+    the averages and the peaks."""
     yield ["point", "allocator", "rounds", "speed", "overhead", "peak_overhead", "minor_faults"]
     for point, entry in data["points"].items():
         for name, heap in data["allocators"].items():
             speeds = ratios.values_of(entry["rounds"], name, "speed")
-            figures = (ratios.median_of(entry["rounds"], name, key) for key in ("speed", "average", "peak", "minor_faults"))
+            figures = (ratios.median_of(entry["rounds"], name, key)
+                       for key in ("speed", "average", "peak", "minor_faults"))
             if speeds:
                 yield [point, name, len(speeds), *map(number, figures)]
             elif point in heap.get("failed", {}):
@@ -124,15 +130,18 @@ def sweep(data):
         if names is None:
             names = list(found)
             yield ["allocator", *names]
-        yield [name, *(found[key] if key.endswith("_size") else number(found[key]) for key in names)]
+        yield [name, *(found[key] if key.endswith("_size") else number(found[key])
+                       for key in names)]
 
 
 def origins(by_kind):
     """Where each summary comes from. `by_kind`: {summary's name: data of the results file}."""
-    yield ["results", "started", "commit", "changed", "cpu", "cores", "memory", "kernel", "c_library"]
+    yield ["results", "started", "commit", "changed", "cpu", "cores", "memory", "kernel",
+           "c_library"]
     for kind, data in sorted(by_kind.items()):
         machine, sources = data["machine"], data["sources"]
-        described = [machine[key] for key in ("cpu", "cores", "memory_bytes", "kernel", "c_library")]
+        described = [machine[key]
+                     for key in ("cpu", "cores", "memory_bytes", "kernel", "c_library")]
         yield [kind, data["started"], sources["commit"], number(bool(sources["dirty"])), *described]
 
 
@@ -157,5 +166,6 @@ def merge(old, rows):
     """A file of origins: the old rows, with those of new results replaced."""
     rows = list(rows)
     fresh = {row[0] for row in rows[1:]}
-    kept = [row for row in csv.reader(io.StringIO(old)) if row and row[0] not in fresh | {"results"}]
+    kept = [row for row in csv.reader(io.StringIO(old)) if row
+            and row[0] not in fresh | {"results"}]
     return text([rows[0], *sorted([*kept, *rows[1:]], key=lambda row: row[0])])

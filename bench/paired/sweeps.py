@@ -25,7 +25,8 @@ LEFT = 1 << 20
 def pack(rows):
     """Rows as a file has them, with the column names once. Nanoseconds are rounded to a tenth."""
     columns = list(rows[0])
-    values = [[round(row[c], 1) if isinstance(row[c], float) else row[c] for c in columns] for row in rows]
+    values = [[round(row[c], 1) if isinstance(row[c], float) else row[c] for c in columns]
+              for row in rows]
     return {"columns": columns, "rows": values}
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes docs/images/dashboard.png: the panels of docs/monitoring/dashboard.json with figures of real programs.
+"""Makes docs/images/dashboard.png: the panels of docs/monitoring/dashboard.json with figures of
+real programs.
 
     docs/images/dashboard.py [--seconds N] [--output FILE] [--width PIXELS]
 
-It starts `loam export`, a Prometheus server that scrapes it, and two programs on Loam; it asks the server what the panels
-ask, and draws the answers in the panels' places. Grafana is not needed, and draws the same lines in its own style. Needs
-Chromium, and Debian's package prometheus.
+It starts `loam export`, a Prometheus server that scrapes it, and two programs on Loam; it asks the
+server what the panels ask, and draws the answers in the panels' places. Grafana is not needed, and
+draws the same lines in its own style. Needs Chromium, and Debian's package prometheus.
 """
 import argparse
 import contextlib
@@ -94,7 +95,8 @@ def free_port() -> int:
 
 
 def ask(port: int, path: str, **query: object) -> dict:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}?{urllib.parse.urlencode(query)}",
+                                timeout=10) as answer:
         return json.load(answer)
 
 
@@ -105,20 +107,27 @@ def panels(port: int, begin: float, end: float) -> list[dict]:
     for panel in dashboard["panels"]:
         series = []
         for target in panel["targets"]:
-            query = target["expr"].replace("$instance", ".*").replace("$comm", ".*").replace("$__rate_interval", "10s")
-            for found in ask(port, "/api/v1/query_range", query=query, start=begin, end=end, step=STEP)["data"]["result"]:
-                name = re.sub(r"\{\{(\w+)\}\}", lambda label: found["metric"].get(label[1], ""), target["legendFormat"])
-                series.append({"name": name, "points": [[1000 * at, float(value)] for at, value in found["values"]]})
+            query = target["expr"].replace("$instance", ".*").replace("$comm",
+                                                                      ".*").replace(
+                                                                          "$__rate_interval", "10s")
+            for found in ask(port, "/api/v1/query_range", query=query, start=begin, end=end,
+                             step=STEP)["data"]["result"]:
+                name = re.sub(r"\{\{(\w+)\}\}", lambda label: found["metric"].get(label[1], ""),
+                              target["legendFormat"])
+                series.append({"name": name, "points": [[1000 * at, float(value)] for at,
+                                                        value in found["values"]]})
         if not series:
             sys.exit(f"dashboard: the panel '{panel['title']}' has no series")
-        drawn.append({**panel["gridPos"], "title": panel["title"], "unit": panel["fieldConfig"]["defaults"]["unit"],
+        drawn.append({**panel["gridPos"], "title": panel["title"],
+                      "unit": panel["fieldConfig"]["defaults"]["unit"],
                       "series": series})
     return drawn
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--seconds", type=int, default=90, help="of the programs' lives (default 90)")
+    parser.add_argument("--seconds", type=int, default=90,
+                        help="of the programs' lives (default 90)")
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("dashboard.png"))
     parser.add_argument("--width", type=int, default=1200)
     arguments = parser.parse_args()
@@ -127,24 +136,29 @@ def main() -> int:
     if browser is None or server is None or not LOAM.exists():
         parser.error("needs Chromium, prometheus and build/loam (`make build`)")
 
-    with tempfile.TemporaryDirectory(prefix="loam-dashboard-") as name, contextlib.ExitStack() as running:
+    with tempfile.TemporaryDirectory(
+        prefix="loam-dashboard-") as name, contextlib.ExitStack() as running:
         folder = Path(name)
 
         def start(*command: object) -> None:
-            child = subprocess.Popen([str(word) for word in command], cwd=folder, stdin=subprocess.DEVNULL,
+            child = subprocess.Popen([str(word) for word in command], cwd=folder,
+                                     stdin=subprocess.DEVNULL,
                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             running.callback(child.wait)
             running.callback(child.kill)
 
         exporter, port = free_port(), free_port()
-        (folder / "p.yml").write_text(f"scrape_configs:\n- job_name: loam\n  scrape_interval: {STEP}s\n"
+        (folder
+         / "p.yml").write_text(f"scrape_configs:\n- job_name: loam\n  scrape_interval: {STEP}s\n"
                                       f"  static_configs:\n  - targets: ['127.0.0.1:{exporter}']\n")
         for program, text in PROGRAMS.items():
             # The name that the series bear is that of the file.
             (folder / program).symlink_to(shutil.which("python3"))
             start(LOAM, "run", "--", folder / program, "-c", text)
-        start(LOAM, "export", "--listen", f"127.0.0.1:{exporter}", "--match", f"^({'|'.join(PROGRAMS)})$")
-        start(server, "--config.file=p.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}")
+        start(LOAM, "export", "--listen", f"127.0.0.1:{exporter}", "--match",
+              f"^({'|'.join(PROGRAMS)})$")
+        start(server, "--config.file=p.yml", "--storage.tsdb.path=data",
+              f"--web.listen-address=127.0.0.1:{port}")
         begin = time.time() + 12  # the server and the rates have begun
         time.sleep(arguments.seconds)
         drawn = panels(port, begin, time.time())

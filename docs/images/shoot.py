@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Makes docs/images/report.png: some charts of a report that `loam lab --html` wrote, with the page's
-own heading and the legend, as Chromium draws them. Of a single chart it is the chart with its legend.
+"""Makes docs/images/report.png: some charts of a report that `loam lab --html` wrote, with the
+page's own heading and the legend, as Chromium draws them. Of a single chart it is the chart with
+its legend.
 
     docs/images/shoot.py build/lab/report.html [--charts ID,ID...] [--output FILE] [--width PIXELS]
 

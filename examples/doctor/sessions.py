@@ -1,4 +1,5 @@
-"""A server that remembers every session: sessions.py [bound]. With a bound it forgets the oldest ones."""
+"""A server that remembers every session: sessions.py [bound]. With a bound it forgets the oldest
+ones."""
 import collections
 import sys
 import time

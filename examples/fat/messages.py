@@ -1,5 +1,6 @@
-"""A service whose threads each parse a batch of messages of 1 to 20 KB, and keep one in two hundred: the fat process of the
-front page. glibc's malloc keeps the free pages of each thread's arena.
+"""A service whose threads each parse a batch of messages of 1 to 20 KB, and keep one in two
+hundred: the fat process of the front page. glibc's malloc keeps the free pages of each thread's
+arena.
 
     python3 examples/fat/messages.py &
     loam doctor PID

@@ -1,7 +1,9 @@
-"""A mutating webhook that puts pods with the label `heap: loam` on Loam: webhook.py IMAGE CERTIFICATE KEY [PORT].
+"""A mutating webhook that puts pods with the label `heap: loam` on Loam: webhook.py IMAGE
+CERTIFICATE KEY [PORT].
 
-Each container gets the image as a volume, and the library in front of what its LD_PRELOAD holds. A container whose LD_PRELOAD
-comes from elsewhere (valueFrom) stays as it is, and so does a pod that was changed already.
+Each container gets the image as a volume, and the library in front of what its LD_PRELOAD holds. A
+container whose LD_PRELOAD comes from elsewhere (valueFrom) stays as it is, and so does a pod that
+was changed already.
 """
 import base64
 import json
@@ -15,7 +17,8 @@ LIBRARY = f"{FOLDER}/usr/lib/libloam.so"
 
 
 def patch_of(pod, image):
-    """The changes that put the pod on Loam, as JSON Patch has them; none for a pod that did not ask."""
+    """The changes that put the pod on Loam, as JSON Patch has them; none for a pod that did not
+    ask."""
     name, value = LABEL
     spec = pod["spec"]
     asked = pod["metadata"].get("labels", {}).get(name) == value
@@ -27,11 +30,13 @@ def patch_of(pod, image):
             changes += changes_of(container, f"/spec/{kind}/{index}")
     if not changes:
         return []
-    return [*appended(spec, "/spec", "volumes", {"name": VOLUME, "image": {"reference": image}}), *changes]
+    return [*appended(spec, "/spec", "volumes", {"name": VOLUME, "image": {"reference": image}}),
+            *changes]
 
 
 def changes_of(container, path):
-    mount = appended(container, path, "volumeMounts", {"name": VOLUME, "mountPath": FOLDER, "readOnly": True})
+    mount = appended(container, path, "volumeMounts",
+                     {"name": VOLUME, "mountPath": FOLDER, "readOnly": True})
     for index, variable in enumerate(container.get("env", [])):
         if variable["name"] != "LD_PRELOAD":
             continue

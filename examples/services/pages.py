@@ -1,4 +1,5 @@
-"""A web service: pages.py [PORT]. Each page is a table as JSON; the last 32 MiB of pages are kept."""
+"""A web service: pages.py [PORT]. Each page is a table as JSON; the last 32 MiB of pages are
+kept."""
 import json
 import random
 import sys
@@ -12,7 +13,8 @@ pages, kept, lock = OrderedDict(), 0, threading.Lock()
 
 def page(number, rows):
     words = random.Random(number)
-    table = [{"id": i, "name": f"row {words.randrange(1000)}", "text": "x" * words.randrange(400)} for i in range(rows)]
+    table = [{"id": i, "name": f"row {words.randrange(1000)}", "text": "x" * words.randrange(400)}
+             for i in range(rows)]
     return json.dumps({"page": number, "rows": table}).encode()
 
 

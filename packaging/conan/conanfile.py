@@ -28,7 +28,8 @@ class Loam(ConanFile):
         self.version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
     def export_sources(self):
-        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "src/*", "native/recorder/*", "native/peer/*", "packaging/*.in",
+        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "src/*", "native/recorder/*",
+                        "native/peer/*", "packaging/*.in",
                         "packaging/install.cmake"):
             copy(self, pattern, self._root, self.export_sources_folder)
 
@@ -43,7 +44,8 @@ class Loam(ConanFile):
         toolchain = CMakeToolchain(self)
         toolchain.variables["LOAM_BUILD_TESTS"] = False
         toolchain.variables["LOAM_BUILD_WORKLOADS"] = False
-        # A heap that is not optimised slows every debug build down; its own checks are another preset's.
+        # A heap that is not optimised slows every debug build down; its own checks are another
+        # preset's.
         toolchain.variables["CMAKE_BUILD_TYPE"] = "Release"
         if self.options.late_dlopen:
             toolchain.variables["LOAM_TLS_MODEL"] = "global-dynamic"
@@ -57,11 +59,13 @@ class Loam(ConanFile):
     def package(self):
         CMake(self).install()
         # The build makes both libraries; the package has the one that was asked for.
-        rm(self, "libloam.a" if self.options.shared else "libloam.so", os.path.join(self.package_folder, "lib"))
+        rm(self, "libloam.a" if self.options.shared else "libloam.so",
+           os.path.join(self.package_folder, "lib"))
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
 
     def package_info(self):
         self.cpp_info.set_property("cmake_file_name", "loam")
         self.cpp_info.set_property("pkg_config_name", "loam")
-        self.cpp_info.set_property("cmake_target_name", "loam::loam" if self.options.shared else "loam::loam_static")
+        self.cpp_info.set_property("cmake_target_name",
+                                   "loam::loam" if self.options.shared else "loam::loam_static")
         self.cpp_info.libs = ["loam"]

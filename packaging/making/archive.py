@@ -1,4 +1,5 @@
-"""Archives whose bytes depend on their content alone: sorted names, one date, no owner, no umask."""
+"""Archives whose bytes depend on their content alone: sorted names, one date, no owner, no
+umask."""
 from __future__ import annotations
 
 import gzip
@@ -62,10 +63,12 @@ def compressed(data: bytes) -> bytes:
 
 
 def zip_of(entries: dict[str, Entry], behind: bytes = b"") -> bytes:
-    """Sorted but for RECORD of a wheel, which comes last. `behind`: what comes first; offsets count from its begin."""
+    """Sorted but for RECORD of a wheel, which comes last. `behind`: what comes first; offsets count
+    from its begin."""
     date = time.gmtime(max(epoch(), 315532800))[:6]  # a zip knows no time before 1980
     out = io.BytesIO(behind)
-    with zipfile.ZipFile(out, "a" if behind else "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(out, "a" if behind else "w", zipfile.ZIP_DEFLATED,
+                         compresslevel=9) as archive:
         for name in sorted(entries, key=lambda name: (name.endswith("/RECORD"), name)):
             info = zipfile.ZipInfo(name, date)
             info.create_system = 3  # Unix, so that the mode below counts

@@ -1,4 +1,5 @@
-"""An image of the library alone, as an OCI layout: a folder that every registry client copies (skopeo, crane, oras).
+"""An image of the library alone, as an OCI layout: a folder that every registry client copies
+(skopeo, crane, oras).
 
     index.json --> 0.1.0        linux/amd64, linux/arm64     for images with the GNU C library
                --> 0.1.0-musl   linux/amd64, linux/arm64     for images with musl (Alpine)
@@ -28,7 +29,8 @@ class Layout:
         """The blob's descriptor."""
         name = archive.sha256(data)
         (self.blobs / name).write_bytes(data)
-        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{name}", "size": len(data), **more}
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{name}",
+                "size": len(data), **more}
 
 
 def text(value: object) -> bytes:
@@ -40,15 +42,20 @@ def image(layout: Layout, variant: native.Variant, work: Path) -> dict[str, obje
     files = {LIBRARY: archive.Entry(native.stripped(built / "libloam.so", variant), True),
              "usr/share/doc/loam/LICENSE": archive.of_file(ROOT / "LICENSE")}
     layer = archive.tar(files, folders=True)
-    made = datetime.datetime.fromtimestamp(epoch(), datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    made = datetime.datetime.fromtimestamp(epoch(),
+                                           datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     platform = {"os": "linux", "architecture": PROCESSORS[variant.processor]}
     config = layout.put(text({
-        **platform, "created": made, "config": {"Labels": {"org.opencontainers.image.version": version()}},
+        **platform, "created": made,
+        "config": {"Labels": {"org.opencontainers.image.version": version()}},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{archive.sha256(layer)}"]},
-        "history": [{"created": made, "created_by": "packaging/build container"}]}), "config.v1+json")
+        "history": [{"created": made, "created_by": "packaging/build container"}]}),
+                        "config.v1+json")
     manifest = layout.put(text({
-        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config,
-        "layers": [layout.put(archive.compressed(layer), "layer.v1.tar+gzip")]}), "manifest.v1+json")
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": config,
+        "layers": [layout.put(archive.compressed(layer), "layer.v1.tar+gzip")]}),
+                          "manifest.v1+json")
     return {**manifest, "platform": platform}
 
 
@@ -61,9 +68,11 @@ def make(work: Path, out: Path, variants: list[str]) -> list[Path]:
         variant = native.VARIANTS[name]
         tag = version() + ("-musl" if variant.libc == "musl" else "")
         tags.setdefault(tag, []).append(image(layout, variant, work))
-    index = [layout.put(text({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
+    index = [layout.put(text({"schemaVersion": 2,
+                              "mediaType": "application/vnd.oci.image.index.v1+json",
                               "manifests": manifests}), "index.v1+json",
-                        annotations={"org.opencontainers.image.ref.name": tag}) for tag, manifests in tags.items()]
+                        annotations={"org.opencontainers.image.ref.name": tag}) for tag,
+             manifests in tags.items()]
     (folder / "oci-layout").write_bytes(text({"imageLayoutVersion": "1.0.0"}))
     (folder / "index.json").write_bytes(text({"schemaVersion": 2, "manifests": index}))
     return [folder]

@@ -1,5 +1,5 @@
-"""The Rust crates libloam-sys and loam-alloc: assembled from the sources, packed by cargo, which gives every file
-the same date."""
+"""The Rust crates libloam-sys and loam-alloc: assembled from the sources, packed by cargo, which
+gives every file the same date."""
 from __future__ import annotations
 
 import shutil
@@ -41,7 +41,8 @@ def make(work: Path, out: Path, _: list[str]) -> list[Path]:
     folder = work / "crates"
     assemble(folder)
     # Not verified here: that would compile both, and the tests do it from the packed files.
-    run([ROOT / "tools/cargo", "package", "--manifest-path", folder / "Cargo.toml", "--workspace", "--no-verify",
+    run([ROOT / "tools/cargo", "package", "--manifest-path", folder / "Cargo.toml", "--workspace",
+         "--no-verify",
          "--allow-dirty", "--quiet", "--target-dir", work / "crates-target"])
     made = []
     for name in NAMES:

@@ -1,5 +1,5 @@
-"""The Debian packages libloam1, libloam-dev and loam-tools: dpkg-buildpackage on a copy of the sources with
-packaging/debian as its debian folder, and the tool as every package has it."""
+"""The Debian packages libloam1, libloam-dev and loam-tools: dpkg-buildpackage on a copy of the
+sources with packaging/debian as its debian folder, and the tool as every package has it."""
 from __future__ import annotations
 
 import os
@@ -10,7 +10,8 @@ from pathlib import Path
 from . import native, tool
 from .source import ROOT, Failed, epoch, files, run, version
 
-NEEDED = ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "Makefile", "include", "native", "packaging", "src")
+NEEDED = ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "Makefile", "include", "native",
+          "packaging", "src")
 
 
 def assemble(folder: Path, program: Path) -> None:
@@ -25,7 +26,8 @@ def assemble(folder: Path, program: Path) -> None:
     (debian / "loam-tools.links").write_text(links.read_text().replace("@TRIPLET@", triplet))
     links.unlink()
     (debian / "changelog").write_text(
-        f"loam ({version()}) unstable; urgency=medium\n\n  * What changed is in the sources' CHANGELOG.md.\n\n"
+        f"loam ({version()}) unstable; urgency=medium\n\n  * What changed is in the sources' "
+        f"CHANGELOG.md.\n\n"
         f" -- The Loam authors <loam@example.org>  {formatdate(epoch())}\n")
     licence = (ROOT / "LICENSE").read_text().split("\n\n", 2)[-1]
     body = "".join(f" {line.strip() or '.'}\n" for line in licence.strip().splitlines())
@@ -51,7 +53,8 @@ def make(work: Path, out: Path, _: list[str]) -> list[Path]:
     assemble(folder, tool.program(native.VARIANTS["x86_64-gnu"], work))
     # -d: what Build-Depends names may have come another way (rustup's cargo).
     run(["sh", "-c", 'cd "$1" && exec dpkg-buildpackage --build=binary --no-sign -d', "sh", folder],
-        top / "build.log", SOURCE_DATE_EPOCH=str(epoch()), DEB_BUILD_OPTIONS=f"nocheck {os.environ.get('DEB_BUILD_OPTIONS', '')}")
+        top / "build.log", SOURCE_DATE_EPOCH=str(epoch()),
+        DEB_BUILD_OPTIONS=f"nocheck {os.environ.get('DEB_BUILD_OPTIONS', '')}")
     made = []
     for package in sorted(top.glob("*.deb")):
         shutil.copyfile(package, out / package.name)

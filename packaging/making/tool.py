@@ -1,5 +1,6 @@
-"""The program `loam` as packages bring it: built by cargo for a processor and a C library, without a path of this machine
-in it. For musl it is static, and as small as the profile `static` makes it."""
+"""The program `loam` as packages bring it: built by cargo for a processor and a C library, without
+a path of this machine in it. For musl it is static, and as small as the profile `static` makes
+it."""
 from __future__ import annotations
 
 import os
@@ -14,8 +15,8 @@ READY: dict[str, Path] = {}
 
 
 def has_short_relocations() -> bool:
-    """Whether a static program may have its relocations in the short form, which saves 0.65 MB: musl 1.2.5 reads it, which
-    Rust has since 1.93."""
+    """Whether a static program may have its relocations in the short form, which saves 0.65 MB:
+    musl 1.2.5 reads it, which Rust has since 1.93."""
     rustc = Path(run([ROOT / "tools/cargo", "--where"]).strip()).with_name("rustc")
     found = re.match(r"rustc (\d+)\.(\d+)", run([rustc, "--version"]))
     return found is not None and (int(found[1]), int(found[2])) >= (1, 93)
@@ -42,7 +43,9 @@ def program(variant: native.Variant, work: Path) -> Path:
     elif variant.prefix:
         environment[f"CARGO_TARGET_{upper}_LINKER"] = variant.compiler[0]
     profile = "static" if variant.libc == "musl" else "release"
-    run([ROOT / "tools/cargo", "rustc", "--manifest-path", ROOT / "tool/Cargo.toml", "--profile", profile, "--locked",
-         "--package", "loam-cli", "--bin", "loam", "--target", target, "--target-dir", folder, "--", *last], work / f"tool-{variant.name}.log",
+    run([ROOT / "tools/cargo", "rustc", "--manifest-path", ROOT / "tool/Cargo.toml", "--profile",
+         profile, "--locked",
+         "--package", "loam-cli", "--bin", "loam", "--target", target, "--target-dir", folder, "--",
+         *last], work / f"tool-{variant.name}.log",
         CARGO_ENCODED_RUSTFLAGS="\x1f".join(flags), **environment)
     return folder / target / profile / "loam"

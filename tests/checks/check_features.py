@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The tests' own dependencies give no dependency of the tool another feature. If they did, cargo would build that crate,
-all that need it, and the tool a second time for the tests.
+"""The tests' own dependencies give no dependency of the tool another feature. If they did, cargo
+would build that crate, all that need it, and the tool a second time for the tests.
 
     tests/checks/check_features.py [--self-test]
 
@@ -17,9 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def features(edges: str) -> dict[str, str]:
     """By crate and version."""
-    done = subprocess.run([ROOT / "tools/cargo", "tree", "--manifest-path", ROOT / "tool/Cargo.toml",
-                           "--offline", "--locked", "--workspace", "--edges", edges, "--prefix", "none",
-                           "--format", "{p} | {f}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([ROOT / "tools/cargo", "tree", "--manifest-path",
+                           ROOT / "tool/Cargo.toml",
+                           "--offline", "--locked", "--workspace", "--edges", edges, "--prefix",
+                           "none",
+                           "--format", "{p} | {f}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True)
     if done.returncode != 0:
         print(f"skipped: {done.stderr.strip()}")
         sys.exit(77)
@@ -40,7 +43,8 @@ def main() -> int:
     found = others(features("normal,build"), features("normal,build,dev"))
     print("\n".join(found))
     if found:
-        print("Name these crates, with the tests' features, in tool/Cargo.toml and tool/loam-cli/Cargo.toml.")
+        print("Name these crates, with the tests' features, in tool/Cargo.toml and "
+              "tool/loam-cli/Cargo.toml.")
     return 1 if found else 0
 
 

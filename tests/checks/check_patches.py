@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Applies the patches of docs/walkthrough.md to a copy of the sources, compiles what they change, and runs it.
+"""Applies the patches of docs/walkthrough.md to a copy of the sources, compiles what they change,
+and runs it.
 
     check_patches.py [--compiler g++]
 
-Each patch changes two files: so much, and no more, is what such a change touches. Exit status: 0 all is as the page
-says, 1 something is not.
+Each patch changes two files: so much, and no more, is what such a change touches. Exit status: 0
+all is as the page says, 1 something is not.
 """
 import argparse
 import re
@@ -65,7 +66,8 @@ def copy_of_sources(folder):
     for name in ("src", "include"):
         shutil.copytree(ROOT / name, tree / name)
     # What docs/check_options.py reads besides.
-    for name in (PAGE, "docs/check_options.py", "docs/options.md", "docs/tuning.md", "tools/gen_size_classes.py"):
+    for name in (PAGE, "docs/check_options.py", "docs/options.md", "docs/tuning.md",
+                 "tools/gen_size_classes.py"):
         (tree / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
     return tree
@@ -89,7 +91,8 @@ def try_longest_magazine(patch, compiler):
         run(tree, "git", "apply", "--unidiff-zero", patch)
         must_be("the longest magazine with the patch", output_of(tree, compiler, LONGEST), "4032")
         # The arrays of the default heap, and the caches of private heaps, still have room for it.
-        for source in ("src/cache/magazine_arrays.cpp", "src/cache/thread_cache.cpp", "src/private/private_cache.cpp"):
+        for source in ("src/cache/magazine_arrays.cpp", "src/cache/thread_cache.cpp",
+                       "src/private/private_cache.cpp"):
             run(tree, compiler, *FLAGS, "-fsyntax-only", source)
         run(tree, sys.executable, "docs/check_options.py")
 
@@ -98,7 +101,8 @@ def try_observer(patch, compiler):
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_of_sources(folder)
         run(tree, "git", "apply", "--unidiff-zero", patch)
-        must_be("what the new observer counts", output_of(tree, compiler, OBSERVER, "src/observers/detours.cpp"), "1")
+        must_be("what the new observer counts",
+                output_of(tree, compiler, OBSERVER, "src/observers/detours.cpp"), "1")
         run(tree, compiler, *FLAGS, "-fsyntax-only", "src/heap/observed.cpp")
 
 

@@ -30,7 +30,8 @@ def check(what, command, preload=None, status=None, says=(), **environment):
 
 
 check("ordinary", [ordinary], status=0, says=["owner loam"])
-check("AddressSanitizer takes malloc, private heaps work", [sanitised], status=0, says=["owner another"])
+check("AddressSanitizer takes malloc, private heaps work", [sanitised], status=0,
+      says=["owner another"])
 check("AddressSanitizer finds the overflow", [sanitised, "overflow"], says=["heap-buffer-overflow"])
 check("AddressSanitizer refuses to come second", [sanitised], preload=library,
       says=["ASan runtime does not come first"])
@@ -40,7 +41,8 @@ if shutil.which("valgrind"):
           says=["owner another"])
     check("Valgrind finds the overflow", [*grind, ordinary, "overflow"], status=9,
           says=["Invalid write of size 1", "0 bytes after a block of size 100"])
-    check("the same with the heap preloaded", [*grind, ordinary, "overflow"], preload=library, status=9,
+    check("the same with the heap preloaded", [*grind, ordinary, "overflow"], preload=library,
+          status=9,
           says=["Invalid write of size 1"])
 else:
     print("no valgrind: its part is left out")

@@ -1,6 +1,7 @@
-"""Reads Loam's counters from a process or an image, as formats/counters.md says. It is a second opinion beside the
-library's own figures and the tool's, and is slow and simple on purpose. Formulas of the list are computed from it
-(tools/counter_formulas.py). What the list has only in words is written here.
+"""Reads Loam's counters from a process or an image, as formats/counters.md says. It is a second
+opinion beside the library's own figures and the tool's, and is slow and simple on purpose. Formulas
+of the list are computed from it (tools/counter_formulas.py). What the list has only in words is
+written here.
 """
 import os
 import struct
@@ -65,8 +66,10 @@ class Image:
             self.data = file.read()
         (magic, version, header, generation, self.address, self.pid, self.taken_ns, count, size,
          total) = struct.unpack_from("<8sIIQQQQIIQ", self.data)
-        assert magic == b"LOAMIMAG" and version == 1 and generation % 2 == 0 and total == len(self.data)
-        self.segments = [struct.unpack_from("<QQQ", self.data, header + i * size) for i in range(count)]
+        assert magic == b"LOAMIMAG" and version == 1 and generation % 2 == 0 and total == len(
+            self.data)
+        self.segments = [struct.unpack_from("<QQQ", self.data, header + i * size)
+                         for i in range(count)]
 
     def read(self, address, length):
         for begin, size, offset in self.segments:
@@ -94,7 +97,8 @@ def write_image(path, pieces, address, pid, now_ns):
     for begin, data in joined:
         entries += struct.pack("<QQQ", begin, len(data), at + len(body))
         body += data
-    header = struct.pack("<8sIIQQQQIIQ", b"LOAMIMAG", 1, 64, 0, address, pid, now_ns, len(joined), 24, at + len(body))
+    header = struct.pack("<8sIIQQQQIIQ", b"LOAMIMAG", 1, 64, 0, address, pid, now_ns, len(joined),
+                         24, at + len(body))
     with open(path, "wb") as out:
         out.write(header + entries + body)
 
@@ -115,19 +119,22 @@ def find_symbol(path, wanted):
         names = headers[header[6]][4]
         for at in range(header[4], header[4] + header[5], 24):
             name, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", elf, at)
-            if section != 0 and elf[names + name:names + name + len(wanted) + 1] == wanted.encode() + b"\0":
+            if section != 0 and elf[names + name:names + name + len(wanted)
+                                    + 1] == wanted.encode() + b"\0":
                 return kind == 3, value
     return None
 
 
-# Fields that are newer than the golden images. The libraries that wrote those images did not have what these fields
-# count. Any other missing field is a mistake.
-RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requested") for how in ("taken", "given")}
+# Fields that are newer than the golden images. The libraries that wrote those images did not have
+# what these fields count. Any other missing field is a mistake.
+RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requested")
+              for how in ("taken", "given")}
 LATER_TABLES = {"page_shard", "more_bin", "split_class", "idle_mapping"}
 LATER = {"registry": RUN_COUNTS | {"pushed": None}, "constant": {"frees_per_look": None},
          "cache": RUN_COUNTS | {"run_pages_held": 0, "pushed": None, "until_look": None},
          "page_heap": {"idle_mappings": 0},
-         "bin": {"absent_slots": 0, "absent_pages": 0}, "region": {"records_purged": 0, "maps_purged": 0}}
+         "bin": {"absent_slots": 0, "absent_pages": 0},
+         "region": {"records_purged": 0, "maps_purged": 0}}
 
 
 class Directory:
@@ -137,7 +144,8 @@ class Directory:
         address = memory.block()
         assert address is not None, "no loam_counters in the process"
         header = memory.read(address, 128)
-        (magic, self.version, header_size, total, table_size, tables, field_size, fields, _, self_address,
+        (magic, self.version, header_size, total, table_size, tables, field_size, fields, _,
+         self_address,
          library) = struct.unpack_from("<8sIIIIIIIIQ32s", header)
         assert magic == b"LOAMCNTR" and self.version == 1 and self_address == address, header
         self.address = address
@@ -147,7 +155,8 @@ class Directory:
         for i in range(tables):
             name, kind, parent, at, stride, count, link, lock, _ = struct.unpack_from(
                 "<24sIIQIIIIQ", block, header_size + i * table_size)
-            table = {"name": text(name), "kind": kind, "parent": parent, "address": at, "stride": stride,
+            table = {"name": text(name), "kind": kind, "parent": parent, "address": at,
+                     "stride": stride,
                      "count": count, "link": link, "lock": lock, "fields": {}}
             self.by_number.append(table)
             self.tables[table["name"]] = table
@@ -175,7 +184,8 @@ class Directory:
         return struct.unpack("<Q", self.memory.read(address, 8))[0]
 
     def records(self, name, parent=None, count=None):
-        """The table's records; of an inner table those of one parent. None stands for a missing record."""
+        """The table's records; of an inner table those of one parent. None stands for a missing
+        record."""
         if name not in self.tables and self.later and name in LATER_TABLES:
             return []
         table = self.tables[name]
@@ -192,7 +202,8 @@ class Directory:
             found = []
             for number in range(count):
                 group = self.pointer(address + number // table["link"] * 8)
-                found.append(self.record(table, group + number % table["link"] * table["stride"]) if group else None)
+                found.append(self.record(table, group + number % table["link"] * table["stride"])
+                             if group else None)
             return found
         if kind == POINTED:
             address = self.pointer(address)
@@ -222,8 +233,8 @@ def log2_bins(lengths, bins):
 
 
 def read(memory, older=False):
-    """{"counters": {...}, "classes": [...], "locks": {...}, "histograms": {...}}: what counters.toml derives. `older`:
-    the memory is an image that may lack the fields in LATER."""
+    """{"counters": {...}, "classes": [...], "locks": {...}, "histograms": {...}}: what
+    counters.toml derives. `older`: the memory is an image that may lack the fields in LATER."""
     d = Directory(memory, older)
     constant = d.one("constant")
     classes = d.records("class")
@@ -260,9 +271,12 @@ def read(memory, older=False):
         shares[c] = (waiting * prefix // total_mixed if total_mixed else 0) - before
 
     v = dict.fromkeys(["live_small_bytes", "live_small_blocks", "cached_bytes", "cached_blocks",
-                       "largest_cache_depth", "spans", "span_free_bytes", "span_free_blocks", "span_tail_bytes",
-                       "unbacked_bytes", "refilled_blocks", "returned_blocks", "remote_batches", "remote_blocks",
-                       "queued_blocks", "set_aside_bytes", "private_records_bytes", "free_list_length"], 0)
+                       "largest_cache_depth", "spans", "span_free_bytes", "span_free_blocks",
+                       "span_tail_bytes",
+                       "unbacked_bytes", "refilled_blocks", "returned_blocks", "remote_batches",
+                       "remote_blocks",
+                       "queued_blocks", "set_aside_bytes", "private_records_bytes",
+                       "free_list_length"], 0)
     by_class = []
 
     def add(c, spans, free, live, cached, absent_slots=0, absent_pages=0):
@@ -283,16 +297,19 @@ def read(memory, older=False):
     for c in in_use:
         b = bins[c]
         absent = b["absent_slots"], b["absent_pages"]
-        out = classes[c]["slots"] * b["spans"] - absent[0] - b["free_slots"] + (mixed_blocks[c] if c < last else 0)
+        out = classes[c]["slots"] * b["spans"] - absent[0] - b["free_slots"] + (mixed_blocks[c]
+                                                                                if c < last else 0)
         share = shares[c] if c < last else 0
         cached = min(sum(held(of_thread[c]) for of_thread in magazines) + b["queued"] + share, out)
         add(c, b["spans"], b["free_slots"], out - cached, cached, *absent)
         v["unbacked_bytes"] += b["unbacked_pages"] * page
-        for name, raw in (("refilled_blocks", "taken"), ("returned_blocks", "given"), ("queued_blocks", "queued"),
+        for name, raw in (("refilled_blocks", "taken"), ("returned_blocks", "given"),
+                          ("queued_blocks", "queued"),
                           ("remote_batches", "remote_batches"), ("remote_blocks", "remote_blocks")):
             v[name] += b[raw]
         own = {"class": [classes[c]], "bin": [b], "constant": [constant]}
-        by_class.append({name: counter_formulas.value(formula, {}, own) for name, formula in OF_CLASS.items()
+        by_class.append({name: counter_formulas.value(formula, {}, own) for name,
+                         formula in OF_CLASS.items()
                          if name != "class_lock_acquisitions"}  # reading takes locks itself
                         | {"class_live_blocks": out - cached, "class_cached_blocks": cached,
                          "occupancy": list(b["occupancy"]) + [b["spans"] - sum(b["occupancy"])]})
@@ -301,7 +318,8 @@ def read(memory, older=False):
     v["unbacked_bytes"] += mixed["unbacked_pages"] * page
     v["refilled_blocks"] += mixed["taken"]
     v["returned_blocks"] += mixed["given"]
-    locked = {name: d.one(name) for name in ("registry", "page_heap", "huge", "metadata", "remote_pool",
+    locked = {name: d.one(name)
+              for name in ("registry", "page_heap", "huge", "metadata", "remote_pool",
                                              "private_registry")}
     is_one = len(mixed_shards) == 1  # in images of older libraries
     locked |= {"mixed" if is_one else f"mixed-{i}": shard for i, shard in enumerate(mixed_shards)}
@@ -337,7 +355,8 @@ def read(memory, older=False):
         for extent in d.records("extent", region, region["extents"]):
             extents.append(extent)
             uncommitted += extent["committed_blocks"] < extent["block_count"]
-            for block in blocks[extent["first_block"]:extent["first_block"] + extent["committed_blocks"]]:
+            for block in blocks[extent["first_block"]:extent["first_block"]
+                                + extent["committed_blocks"]]:
                 dirty_runs += runs([a & b for a, b in zip(block["free"], block["backed"])])
                 clean_runs += runs([a & ~b for a, b in zip(block["free"], block["backed"])])
     d.records("huge_block", huge)
@@ -345,8 +364,10 @@ def read(memory, older=False):
     v["uncommitted_ranges"] = len(clean_runs) + uncommitted
     for name in ("acquisitions", "contentions", "refusals"):
         v[f"lock_{name}"] = sum(record[f"lock_{name}"] for record in locked.values())
-    records = {"constant": [constant], "page_heap": [pages], "huge": [huge], "metadata": [meta], "sampler": [sampler],
-               "registry": [registry], "cache": caches, "page_shard": shards, "region": regions, "extent": extents}
+    records = {"constant": [constant], "page_heap": [pages], "huge": [huge], "metadata": [meta],
+               "sampler": [sampler],
+               "registry": [registry], "cache": caches, "page_shard": shards, "region": regions,
+               "extent": extents}
     known = dict(v)
     for name, formula in OF_PROCESS.items():
         counter = COUNTERS.get(name, {})
@@ -364,10 +385,13 @@ def read(memory, older=False):
     def summed(name, index):
         return sum(source[name][index] for source in [registry, *caches])
 
-    histograms = {"free_runs": log2_bins(dirty_runs, 10), "unbacked_runs": log2_bins(clean_runs, 10)}
+    histograms = {"free_runs": log2_bins(dirty_runs, 10),
+                  "unbacked_runs": log2_bins(clean_runs, 10)}
     if sampler["rate"]:
         for one in ("alloc", "free"):
             histograms[f"{one}_time"] = [summed(f"{one}_log2_ns", i) for i in range(32)]
     return {"library": d.library, "counters": v, "classes": by_class, "histograms": histograms,
-            "locks": {name: {"lock_taken": record["lock_acquisitions"], "lock_waited": record["lock_contentions"],
-                             "lock_refused": record["lock_refusals"]} for name, record in locked.items()}}
+            "locks": {name: {"lock_taken": record["lock_acquisitions"],
+                             "lock_waited": record["lock_contentions"],
+                             "lock_refused": record["lock_refusals"]} for name,
+                      record in locked.items()}}

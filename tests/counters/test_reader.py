@@ -24,7 +24,8 @@ TARGET = None
 
 class Target:
     def __init__(self, mode, **environment):
-        self.process = subprocess.Popen([TARGET, mode], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([TARGET, mode], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE,
                                         env=os.environ | environment)
         text = b""
         while not text.endswith(b"ready\n"):
@@ -45,8 +46,8 @@ class Target:
 
 
 def published_after(path, began_ns):
-    """An image that was begun after that time. Images are stamped when they are complete, so this is the
-    second younger one."""
+    """An image that was begun after that time. Images are stamped when they are complete, so this
+    is the second younger one."""
     deadline, first = time.monotonic() + 60, None
     while time.monotonic() < deadline:
         if path.exists():
@@ -86,8 +87,10 @@ class ReaderTest(unittest.TestCase):
             self.assertEqual(locks[name]["lock_waited"], lock["lock_waited"], name)
 
     def check_identity(self, v):
-        self.assertEqual(v["committed_bytes"], v["live_bytes"] + v["cached_bytes"] + v["span_free_bytes"]
-                         + v["span_tail_bytes"] + v["set_aside_bytes"] + v["free_run_bytes"] + v["metadata_bytes"])
+        self.assertEqual(v["committed_bytes"],
+                         v["live_bytes"] + v["cached_bytes"] + v["span_free_bytes"]
+                         + v["span_tail_bytes"] + v["set_aside_bytes"] + v["free_run_bytes"]
+                         + v["metadata_bytes"])
         self.assertEqual(v["used_bytes"], v["live_bytes"] + v["cached_bytes"] + v["span_free_bytes"]
                          + v["span_tail_bytes"] + v["set_aside_bytes"])
         self.assertEqual(v["backed_bytes"], v["committed_bytes"] - v["purged_bytes"])
@@ -120,9 +123,11 @@ class ReaderTest(unittest.TestCase):
     def test_sampling_counts_every_call(self):
         found, says = self.quiescent("busy", LOAM_SAMPLE="10")
         private = says["heaps"][0]["counters"]["live_blocks"]
-        self.assertEqual(found["allocs"] - found["frees"], found["live_blocks"] - private + 1)  # its large block
+        # its large block
+        self.assertEqual(found["allocs"] - found["frees"], found["live_blocks"] - private + 1)
         self.assertGreater(found["cached_allocs"], found["allocs"] // 4)
-        self.assertAlmostEqual(found["timed_allocs"], found["allocs"] / 10, delta=found["allocs"] / 50)
+        self.assertAlmostEqual(found["timed_allocs"], found["allocs"] / 10,
+                               delta=found["allocs"] / 50)
 
     def test_without_sampling_it_says_unknown(self):
         _, says = self.quiescent("idle")
@@ -139,9 +144,11 @@ class ReaderTest(unittest.TestCase):
                 self.assertGreaterEqual(v["cache_misses"] + v["cache_frees"],
                                         before["cache_misses"])  # counters only grow, torn or not
                 self.assertLessEqual(v["dirty_bytes"], v["free_run_bytes"] + (4 << 20))
-                # The sum is off by what changed during the reading. That is a few blocks a thread. In the rare
-                # moment, every kParkedMs or later, when old parked memory moves on, it is all parked memory.
-                total = (v["live_bytes"] + v["cached_bytes"] + v["span_free_bytes"] + v["span_tail_bytes"]
+                # The sum is off by what changed during the reading. That is a few blocks a thread.
+                # In the rare moment, every kParkedMs or later, when old parked memory moves on, it
+                # is all parked memory.
+                total = (v["live_bytes"] + v["cached_bytes"] + v["span_free_bytes"]
+                         + v["span_tail_bytes"]
                          + v["set_aside_bytes"] + v["free_run_bytes"] + v["metadata_bytes"])
                 torn += abs(total - v["committed_bytes"]) > 4 << 20
                 before = v
@@ -160,10 +167,13 @@ class ReaderTest(unittest.TestCase):
             v = reader.read(target.memory)["counters"]
             # Not statm, which lacks the counts that each processor has not added up yet.
             with open(f"/proc/{target.process.pid}/smaps_rollup") as rollup:
-                resident = next(int(line.split()[1]) << 10 for line in rollup if line.startswith("Rss:"))
-            program = 6 << 20  # its own text, stacks and libraries; the program never touches huge blocks
+                resident = next(int(line.split()[1]) << 10 for line in rollup
+                                if line.startswith("Rss:"))
+            # its own text, stacks and libraries; the program never touches huge blocks
+            program = 6 << 20
             self.assertLess(resident, v["backed_bytes"] - v["live_huge_bytes"] + program)
-            # The program touches all of its memory, except the tails of large blocks and the private heap.
+            # The program touches all of its memory, except the tails of large blocks and the
+            # private heap.
             self.assertGreater(resident, (v["backed_bytes"] - v["live_huge_bytes"]) // 2)
 
     def test_a_published_image_says_the_same(self):
@@ -184,7 +194,8 @@ class ReaderTest(unittest.TestCase):
     def test_an_open_folder_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)
-            found = subprocess.run([TARGET, "idle"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            found = subprocess.run([TARGET, "idle"], stdin=subprocess.DEVNULL, capture_output=True,
+                                   text=True,
                                    env=os.environ | {"LOAM_PUBLISH": folder})
             self.assertIn("LOAM_PUBLISH", found.stderr)
             self.assertEqual(os.listdir(folder), [])
@@ -205,7 +216,8 @@ def write(folder):
             reader.read(target.memory)
             directory = reader.Directory(target.memory)
             pieces = {a: d for a, d in target.memory.pieces.items()}
-            reader.write_image(folder / f"{name}.image", pieces, directory.address, target.process.pid,
+            reader.write_image(folder / f"{name}.image", pieces, directory.address,
+                               target.process.pid,
                                time.time_ns())
             for moved in ("minor_faults", "major_faults", "lock_acquisitions"):
                 target.says["counters"].pop(moved)

@@ -1,4 +1,5 @@
-"""The example for Kubernetes: the webhook's answer, applied as an API server would, must agree with the manifests."""
+"""The example for Kubernetes: the webhook's answer, applied as an API server would, must agree with
+the manifests."""
 import base64
 import copy
 import json
@@ -35,7 +36,8 @@ def applied(pod, changes):
 
 def pod(*containers, labels=None, **spec):
     return {"metadata": {"labels": {"heap": "loam"} if labels is None else labels},
-            "spec": {"containers": [{"name": "app", **container} for container in containers], **spec}}
+            "spec": {"containers": [{"name": "app", **container} for container in containers],
+                     **spec}}
 
 
 def changed(before):
@@ -43,7 +45,8 @@ def changed(before):
 
 
 def preload(container):
-    return [variable.get("value") for variable in container["env"] if variable["name"] == "LD_PRELOAD"]
+    return [variable.get("value") for variable in container["env"]
+            if variable["name"] == "LD_PRELOAD"]
 
 
 class WebhookTests(unittest.TestCase):
@@ -54,24 +57,28 @@ class WebhookTests(unittest.TestCase):
         self.assertEqual(spec["containers"][0]["volumeMounts"][0]["mountPath"], "/loam")
 
     def test_what_is_preloaded_stays_behind_the_heap(self):
-        before = pod({"env": [{"name": "A", "value": "1"}, {"name": "LD_PRELOAD", "value": "/agent.so"}]})
+        before = pod({"env": [{"name": "A", "value": "1"},
+                              {"name": "LD_PRELOAD", "value": "/agent.so"}]})
         after = changed(before)["spec"]["containers"][0]
         self.assertEqual(preload(after), ["/loam/usr/lib/libloam.so:/agent.so"])
         self.assertEqual(after["env"][0], {"name": "A", "value": "1"})
 
     def test_an_empty_preload_is_none(self):
-        self.assertEqual(preload(changed(pod({"env": [{"name": "LD_PRELOAD"}]}))["spec"]["containers"][0]),
+        self.assertEqual(preload(changed(pod({"env": [{
+            "name": "LD_PRELOAD"}]}))["spec"]["containers"][0]),
                          ["/loam/usr/lib/libloam.so"])
 
     def test_init_containers_and_several_containers_are_changed(self):
-        spec = changed(pod({}, {}, initContainers=[{"name": "first"}], volumes=[{"name": "data"}]))["spec"]
+        spec = changed(pod({}, {}, initContainers=[{"name": "first"}],
+                           volumes=[{"name": "data"}]))["spec"]
         for container in spec["containers"] + spec["initContainers"]:
             self.assertEqual(len(preload(container)), 1)
         self.assertEqual([volume["name"] for volume in spec["volumes"]], ["data", "loam"])
 
     def test_who_did_not_ask_stays_as_he_is(self):
         self.assertEqual(webhook.patch_of(pod({}, labels={}), IMAGE), [])
-        self.assertEqual(webhook.patch_of({"metadata": {}, "spec": {"containers": [{"name": "a"}]}}, IMAGE), [])
+        self.assertEqual(webhook.patch_of({"metadata": {}, "spec": {"containers": [{"name": "a"}]}},
+                                          IMAGE), [])
         secret = {"env": [{"name": "LD_PRELOAD", "valueFrom": {"secretKeyRef": {}}}]}
         self.assertEqual(webhook.patch_of(pod(secret), IMAGE), [])
 
@@ -83,14 +90,16 @@ class WebhookTests(unittest.TestCase):
         answer = webhook.answer(review, IMAGE)
         self.assertEqual((answer["kind"], answer["response"]["uid"], answer["response"]["allowed"]),
                          ("AdmissionReview", "1", True))
-        self.assertEqual(json.loads(base64.b64decode(answer["response"]["patch"])), webhook.patch_of(pod({}), IMAGE))
+        self.assertEqual(json.loads(base64.b64decode(answer["response"]["patch"])),
+                         webhook.patch_of(pod({}), IMAGE))
         review["request"]["object"] = pod({}, labels={})
         self.assertNotIn("patch", webhook.answer(review, IMAGE)["response"])
 
 
 class ManifestTests(unittest.TestCase):
     def test_the_manifests_preload_what_they_mount(self):
-        for name, library in (("image-volume.yaml", webhook.LIBRARY), ("init-container.yaml", "/loam/libloam.so")):
+        for name, library in (("image-volume.yaml", webhook.LIBRARY),
+                              ("init-container.yaml", "/loam/libloam.so")):
             text = (FOLDER / name).read_text()
             self.assertEqual(re.findall(r"LD_PRELOAD, value: (\S+)}", text), [library], name)
             self.assertIn("mountPath: /loam, readOnly: true", text, name)

@@ -4,7 +4,8 @@
     tests/examples/run.py run NAME PROGRAM
     tests/examples/run.py windows NAME SOURCE FOLDER    compiled by mingw-w64 into FOLDER; run if Wine is there
 
-FOLDER stays, with the settings of Wine: programs that a first start of Wine leaves running still write to it.
+FOLDER stays, with the settings of Wine: programs that a first start of Wine leaves running still
+write to it.
 
 Standard input is inputs/NAME.txt, if there is one. Exit status: 0 equal, 1 different, 77 skipped
 (no compiler for Windows).
@@ -38,7 +39,8 @@ def output_of(command: list[str], name: str, **environment: str) -> str:
 def compare(name: str, printed: str) -> None:
     expected = (HERE / "expected" / f"{name}.txt").read_text()
     if printed != expected:
-        sys.stdout.writelines(difflib.unified_diff(expected.splitlines(True), printed.splitlines(True),
+        sys.stdout.writelines(difflib.unified_diff(expected.splitlines(True),
+                                                   printed.splitlines(True),
                                                    "expected", "printed"))
         sys.exit(f"{name} prints something else")
 

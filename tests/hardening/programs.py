@@ -39,7 +39,8 @@ select group_concat(b) from (select b from t order by b limit 10);
 # The programs and their input. {folder} is a scratch folder.
 PROGRAMS: dict[str, tuple[list[str], str]] = {
     "python3": (["python3", "-c", PYTHON], ""),
-    "perl": (["perl", "-e", 'my %h; $h{$_ % 977} .= "$_," for 1..60000; print length(join "", map { $h{$_} } sort keys %h)'], ""),
+    "perl": (["perl", "-e", 'my %h; $h{$_ % 977} .= "$_," for 1..60000; print length(join "", map '
+                            '{ $h{$_} } sort keys %h)'], ""),
     "g++": (["g++", "-std=c++17", "-O1", "-x", "c++", "-", "-S", "-o", "-"], CXX),
     "sqlite3": (["sqlite3", ":memory:"], SQL),
     "git": (["git", "-c", "init.defaultBranch=main", "init", "-q", "{folder}/repository"], ""),
@@ -74,7 +75,8 @@ def main() -> int:
             print(f"{name}: the same")
             continue
         wrong += 1
-        print(f"{name}: differs: status {wanted[0]} and {got[0]}, {len(wanted[1])} and {len(got[1])} bytes of "
+        print(f"{name}: differs: status {wanted[0]} and {got[0]}, {len(wanted[1])} and "
+              f"{len(got[1])} bytes of "
               f"output; it said: {got[2][:500].decode(errors='replace')}")
     return 1 if wrong else 0 if runs else 77
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Installs Loam's packages by their own clients, in a place without any part of Loam, and uses them.
+"""Installs Loam's packages by their own clients, in a place without any part of Loam, and uses
+them.
 
     tests/packaging/packages.py [--full] CASE      one case; status 77 and a reason where it can not run here
     tests/packaging/packages.py --full             all cases one after the other: `make packages-test`
 
-packaging/build makes a package from the results of `make build`. `make test` runs the short form of each case; --full
-adds parts that take minutes or fetch from a registry.
+packaging/build makes a package from the results of `make build`. `make test` runs the short form of
+each case; --full adds parts that take minutes or fetch from a registry.
 """
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def fresh(name: str) -> Path:
     return folder
 
 
-# The short form packs what `make build` built, which has this machine's paths in it. --full builds for the packages.
+# The short form packs what `make build` built, which has this machine's paths in it. --full builds
+# for the packages.
 BUILT = ("--built", f"x86_64-gnu={ROOT / 'build'}")
 SHORT = ("--tool", str(LOAM), "--variant", "x86_64-gnu", *BUILT)
 # Of the test portability.musl, which builds that library.
@@ -96,16 +98,18 @@ def expect_same_twice(kind: str, folder: Path, *options: str) -> list[Path]:
 
 
 def expect_same(first: list[Path], second: list[Path]) -> None:
-    expect(len(first) > 0 and [path.name for path in first] == [path.name for path in second], f"{first} and then {second}")
+    expect(len(first) > 0 and [path.name for path in first] == [path.name for path in second],
+           f"{first} and then {second}")
     for one, other in zip(first, second):
         for path in sorted(one.rglob("*")) if one.is_dir() else [one]:
             twin = other / path.relative_to(one)
-            expect(path.is_dir() or path.read_bytes() == twin.read_bytes(), f"{path} and {twin} differ")
+            expect(path.is_dir() or path.read_bytes() == twin.read_bytes(),
+                   f"{path} and {twin} differ")
 
 
 def emulated(name: str) -> list[str | Path] | None:
-    """The words before a program of a variant with which it runs here, none for this machine's own; null: it cannot
-    run."""
+    """The words before a program of a variant with which it runs here, none for this machine's own;
+    null: it cannot run."""
     if name.startswith("x86_64"):
         is_here = name == "x86_64-gnu" or Path("/lib/ld-musl-x86_64.so.1").exists()
         return [] if is_here else None
@@ -141,7 +145,8 @@ def expect_served(name: str, library: Path, folder: Path) -> None:
 def started(*command: str | Path, **environment: str) -> Iterator[subprocess.Popen]:
     """A program that writes "waiting" when it can be examined, and ends with its input."""
     print("+", shlex.join(map(str, command)), "&", flush=True)
-    process = subprocess.Popen(list(map(str, command)), env={**os.environ, **environment}, text=True,
+    process = subprocess.Popen(list(map(str, command)), env={**os.environ, **environment},
+                               text=True,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         for line in process.stdout:
@@ -160,7 +165,7 @@ def expect_stats(loam: Path | str, process: subprocess.Popen) -> None:
     expect(f"on Loam {version()}" in seen, f"`loam stats` does not see the program:\n{seen}")
 
 
-# --- Rust ------------------------------------------------------------------------------------------
+# --- Rust -----------------------------------------------------------------------------------------
 
 def cargo(folder: Path, *arguments: str, status: int | None = 0) -> str:
     """Disables the network if the registry's files are already here."""
@@ -170,7 +175,8 @@ def cargo(folder: Path, *arguments: str, status: int | None = 0) -> str:
     if "--offline" in seen or "no matching package" in seen:
         seen = run(*words, status=None)
         if "failed to download" in seen or "Could not resolve" in seen or "network" in seen:
-            skip("the registry's crates cc and allocator-api2 are not here, and the registry is out of reach")
+            skip("the registry's crates cc and allocator-api2 are not here, and the registry is "
+                 "out of reach")
     print(seen)
     if status == 0:
         expect("error" not in seen.split("Finished")[0] and "Finished" in seen, "cargo failed")
@@ -192,7 +198,8 @@ def client(folder: Path, source: Path, packed: list[Path]) -> Path:
     return target
 
 
-ALL_ON_LOAM = ["a Rust vector", "a Rust box of 256 bytes' alignment", "malloc() in C", "operator new in C++",
+ALL_ON_LOAM = ["a Rust vector", "a Rust box of 256 bytes' alignment", "malloc() in C",
+               "operator new in C++",
                "a string of libstdc++", "strdup() of the C library"]
 
 
@@ -205,7 +212,8 @@ fn main() {
 
 
 def crates(full: bool) -> None:
-    """An empty package with C++ code uses the packed crates: every block is Loam's, and the tool sees it."""
+    """An empty package with C++ code uses the packed crates: every block is Loam's, and the tool
+    sees it."""
     folder = fresh("crates")
     packed = expect_same_twice("crates", folder)
     package = client(folder, ROOT / "examples/rust", packed)
@@ -220,7 +228,8 @@ def crates(full: bool) -> None:
         run(LOAM, "check", str(process.pid))
     page = folder / "page"
     (page / "src").mkdir(parents=True)
-    (page / "Cargo.toml").write_text('[package]\nname = "page"\nversion = "1.0.0"\nedition = "2021"\n\n'
+    (page
+     / "Cargo.toml").write_text('[package]\nname = "page"\nversion = "1.0.0"\nedition = "2021"\n\n'
                                      + block(INSTALL, "Rust", "toml", FOLDER=str(folder)))
     (page / "src/main.rs").write_text(block(INSTALL, "Rust", "rust") + RUST_ON_LOAM)
     cargo(page, "build")  # of the crates that client() unpacked, and compiled
@@ -240,18 +249,21 @@ def opened(packed: list[Path]) -> None:
     package = client(folder, ROOT / "tests/packaging/opened", packed)
     cargo(package, "build")
     library = WORK / "crates-target/debug/libopened.so"
-    expect("STATIC_TLS" not in run("readelf", "-dW", library), f"{library} has static thread-local storage")
+    expect("STATIC_TLS" not in run("readelf", "-dW", library),
+           f"{library} has static thread-local storage")
     seen = run(sys.executable, "-c", "import ctypes, sys\n"
                "opened = ctypes.CDLL(sys.argv[1])\nprint(opened.blocks_on_loam())", library)
     expect(seen.strip() == "100", f"{seen} blocks of 100 are Loam's")
 
 
-# --- Python ----------------------------------------------------------------------------------------
+# --- Python ---------------------------------------------------------------------------------------
 
 # The program waits with its memory touched, so that there is something to see.
-PYTHON_WAITS = ("import sys\nblocks = [bytes(1000) for _ in range(10000)]\nprint('waiting', flush=True)\n"
+PYTHON_WAITS = ("import sys\nblocks = [bytes(1000) for _ in range(10000)]\nprint('waiting', "
+                "flush=True)\n"
                 "sys.stdin.read()\n")
-LOADED_FROM = "print(next(line.split()[-1] for line in open('/proc/self/maps') if 'libloam.so' in line))"
+LOADED_FROM = ("print(next(line.split()[-1] for line in open('/proc/self/maps') if 'libloam.so' in "
+               "line))")
 FOREIGN = """
 import zlib, numpy, pandas, pyarrow, pyarrow.compute
 table = pandas.DataFrame({"key": numpy.arange(200_000) % 1000, "value": numpy.random.default_rng(1).random(200_000)})
@@ -264,7 +276,8 @@ print(zlib.crc32(sums.to_numpy().tobytes()), again.hex(), temporaries[-1].sum(),
 
 
 def wheel(full: bool) -> None:
-    """pip installs the wheel in an empty environment whose path has a blank; programs run on the heap."""
+    """pip installs the wheel in an empty environment whose path has a blank; programs run on the
+    heap."""
     folder = fresh("wheel")
     packed = expect_same_twice("wheel", folder, *(() if full else SHORT))
     wheels = {(found[1], found[2]): path for path in packed
@@ -287,9 +300,11 @@ def wheel(full: bool) -> None:
         expect(str(expected).endswith(seen), f"{seen} is preloaded, not {expected}")
     # A library that is already preloaded stays, behind the heap.
     seen = run(loam, "run", "--", "sh", "-c", 'echo "$LD_PRELOAD"', LD_PRELOAD="libm.so.6").strip()
-    expect(re.fullmatch(r"/\S+/libloam\.so:libm\.so\.6", seen) is not None, f"LD_PRELOAD became {seen}")
+    expect(re.fullmatch(r"/\S+/libloam\.so:libm\.so\.6", seen) is not None,
+           f"LD_PRELOAD became {seen}")
     seen = run(plain / "bin/python", "-c", "import loam_heap; print(loam_heap.library())").strip()
-    expect(Path(seen).samefile(expected) and " " not in seen.removeprefix(str(folder)), f"loam_heap.library() is {seen}")
+    expect(Path(seen).samefile(expected) and " " not in seen.removeprefix(str(folder)),
+           f"loam_heap.library() is {seen}")
     run(loam, "check", python)
     with started(loam, "run", "--", python, "-c", PYTHON_WAITS) as process:
         expect_stats(loam, process)
@@ -299,7 +314,8 @@ def wheel(full: bool) -> None:
         run(loam, "replay", trace, "--trials", "1", "--allocators", "system,loam", cwd=folder)
         foreign(pip, loam, python, folder)
         for (libc, processor), packed in wheels.items():
-            opened_wheel(f"{processor}-{'gnu' if libc == 'manylinux' else 'musl'}", packed, pip, folder)
+            opened_wheel(f"{processor}-{'gnu' if libc == 'manylinux' else 'musl'}", packed, pip,
+                         folder)
     run(*pip, "uninstall", "--yes", "loam-heap")
     left = [path for path in environment.rglob("*loam*") if path.is_file()]
     expect(not left, f"pip uninstall left {left}")
@@ -309,7 +325,8 @@ def opened_wheel(name: str, packed: Path, pip: list, folder: Path) -> None:
     """pip installs a wheel for the system of its tag, and its content works under an emulator."""
     place = folder / name
     system = packed.stem.split("-")[-1]
-    run(*pip, "install", "--no-index", "--only-binary", ":all:", "--platform", system, "--target", place, packed)
+    run(*pip, "install", "--no-index", "--only-binary", ":all:", "--platform", system, "--target",
+        place, packed)
     prefix = place / "loam_heap/prefix"
     before = emulated(name)
     if before is not None:
@@ -344,10 +361,11 @@ def foreign(pip: list, loam: Path, python: Path, folder: Path) -> None:
     expect(without == on_loam, f"on the C library's heap: {without}on Loam: {on_loam}")
 
 
-# --- Debian ----------------------------------------------------------------------------------------
+# --- Debian ---------------------------------------------------------------------------------------
 
 def debian(full: bool) -> None:
-    """lintian finds nothing. In a clean Debian the packages install, serve, and leave nothing when they are removed."""
+    """lintian finds nothing. In a clean Debian the packages install, serve, and leave nothing when
+    they are removed."""
     need("dpkg-buildpackage", "dh", "lintian")
     folder = fresh("debian")
     # Without optimisation, the compiler takes a quarter of the time.
@@ -355,12 +373,15 @@ def debian(full: bool) -> None:
                 else build("debian", folder, *SHORT, DEB_BUILD_OPTIONS="noopt"))
     names = [path.name.split("_")[0] for path in packages]
     expect(names == ["libloam-dev", "libloam1", "loam-tools"], f"packages: {names}")
-    run("lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0", *packages)
+    run("lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0",
+        *packages)
     root = folder / "unpacked"
     for package in packages:
         run("dpkg-deb", "--extract", package, root)
-    seen = run(root / "usr/bin/loam", "run", "--", "grep", "-m1", "-o", "/[^ ]*libloam[.]so.*", "/proc/self/maps")
-    expect(str(root) in seen and seen.strip().endswith("libloam.so.1"), f"loam-tools preloads {seen}")
+    seen = run(root / "usr/bin/loam", "run", "--", "grep", "-m1", "-o", "/[^ ]*libloam[.]so.*",
+               "/proc/self/maps")
+    expect(str(root) in seen and seen.strip().endswith("libloam.so.1"),
+           f"loam-tools preloads {seen}")
     if full:
         clean_debian(folder, packages)
 
@@ -370,16 +391,19 @@ def clean_debian(folder: Path, packages: list[Path]) -> None:
     if os.geteuid() != 0:
         skip("a clean Debian is entered by chroot, as root")
     root = folder / "root"
-    made = run("mmdebstrap", "--variant=minbase", "--include=gcc,libc6-dev,pkgconf,python3-minimal", "bookworm", root,
+    made = run("mmdebstrap", "--variant=minbase", "--include=gcc,libc6-dev,pkgconf,python3-minimal",
+               "bookworm", root,
                status=None)
     if not (root / "usr/bin/dpkg").exists():
         skip(f"mmdebstrap could not make a Debian:\n{made[-600:]}")
 
     def inside(*command: str, status: int | None = 0) -> str:
-        return run("chroot", root, *command, status=status, LC_ALL="C", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
+        return run("chroot", root, *command, status=status, LC_ALL="C",
+                   PATH="/usr/sbin:/usr/bin:/sbin:/bin")
 
     def content() -> set[str]:
-        kept = ("var/lib/dpkg", "var/lib/apt", "var/log", "var/cache", "etc/ld.so.cache", "proc", "tmp")
+        kept = ("var/lib/dpkg", "var/lib/apt", "var/log", "var/cache", "etc/ld.so.cache", "proc",
+                "tmp")
         found = (str(path.relative_to(root)) for path in root.rglob("*"))
         return {name for name in found if not name.startswith(kept) and "__pycache__" not in name}
 
@@ -388,14 +412,17 @@ def clean_debian(folder: Path, packages: list[Path]) -> None:
         shutil.copy(package, root / "tmp")
     run("mount", "-t", "proc", "proc", root / "proc")
     try:
-        seen = inside("sh", "-ec", "cd /tmp\n" + block(INSTALL, "Debian", PROGRAM="grep -c libloam /proc/self/maps"))
-        expect(int(seen.splitlines()[-1]) > 0, f"{INSTALL}, Debian: the program is not on Loam:\n{seen}")
+        seen = inside("sh", "-ec", "cd /tmp\n"
+                      + block(INSTALL, "Debian", PROGRAM="grep -c libloam /proc/self/maps"))
+        expect(int(seen.splitlines()[-1]) > 0,
+               f"{INSTALL}, Debian: the program is not on Loam:\n{seen}")
         inside("sh", "-c", "dpkg --install /tmp/libloam-dev_*.deb")
         inside("loam", "check", "/usr/bin/python3")
         seen = inside("sh", "-c", "loam run -- sleep 20 & sleep 1; loam stats $!; kill $!")
         expect(f"on Loam {version()}" in seen, seen)
         (root / "tmp/plain.c").write_text((ROOT / "tests/packaging/consumer/plain.c").read_text())
-        seen = inside("sh", "-c", "cd /tmp && gcc plain.c -o plain $(pkg-config --cflags --libs loam) && ./plain && "
+        seen = inside("sh", "-c", "cd /tmp && gcc plain.c -o plain $(pkg-config --cflags --libs "
+                                  "loam) && ./plain && "
                       "gcc plain.c -o plain -l:libloam.a && ./plain")
         expect(seen.split("\n")[:2] == ["served by loam"] * 2, seen)
         inside("dpkg", "--purge", "loam-tools", "libloam-dev", "libloam1")
@@ -406,7 +433,7 @@ def clean_debian(folder: Path, packages: list[Path]) -> None:
     shutil.rmtree(root)
 
 
-# --- Container -------------------------------------------------------------------------------------
+# --- Container ------------------------------------------------------------------------------------
 
 SERVED = """
 #include <stdio.h>
@@ -435,7 +462,8 @@ def unpack(layout: Path, folder: Path) -> dict[str, Path]:
 
     def blob(descriptor: dict) -> bytes:
         data = (layout / "blobs" / descriptor["digest"].replace(":", "/")).read_bytes()
-        expect(len(data) == descriptor["size"] and f"sha256:{hashlib.sha256(data).hexdigest()}" == descriptor["digest"],
+        expect(len(data) == descriptor["size"]
+               and f"sha256:{hashlib.sha256(data).hexdigest()}" == descriptor["digest"],
                f"{descriptor} is not what it says")
         return data
 
@@ -445,8 +473,10 @@ def unpack(layout: Path, folder: Path) -> dict[str, Path]:
             manifest = json.loads(blob(entry))
             config = json.loads(blob(manifest["config"]))
             layer = gzip.decompress(blob(manifest["layers"][0]))
-            expect(config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layer).hexdigest()}"], "diff_ids")
-            expect(config["architecture"] == entry["platform"]["architecture"], "architectures differ")
+            expect(config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layer).hexdigest()}"],
+                   "diff_ids")
+            expect(config["architecture"] == entry["platform"]["architecture"],
+                   "architectures differ")
             name = f"{tagged['annotations']['org.opencontainers.image.ref.name']}/{config['architecture']}"
             with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
                 archive.extractall(folder / name)
@@ -455,7 +485,8 @@ def unpack(layout: Path, folder: Path) -> dict[str, Path]:
 
 
 def expect_dockerfile(image: Path, program: Path) -> None:
-    """The page's two lines of a Dockerfile, done by hand in an empty folder instead of the image."""
+    """The page's two lines of a Dockerfile, done by hand in an empty folder instead of the
+    image."""
     copy, preload = block(INSTALL, "Container images", VERSION=version()).splitlines()
     found = re.fullmatch(rf"COPY --from=REGISTRY/loam:{re.escape(version())} (/\S+) (/\S+)", copy)
     expect(found is not None, f"{INSTALL}: the line that copies is {copy}")
@@ -463,7 +494,8 @@ def expect_dockerfile(image: Path, program: Path) -> None:
     target = service / found[2].lstrip("/")
     target.parent.mkdir(parents=True)
     shutil.copy(image / found[1].lstrip("/"), target)
-    expect(preload == f"ENV LD_PRELOAD={found[2]}", f"{INSTALL}: {preload} preloads another file than {found[2]}")
+    expect(preload == f"ENV LD_PRELOAD={found[2]}",
+           f"{INSTALL}: {preload} preloads another file than {found[2]}")
     seen = run(program, LD_PRELOAD=str(target)).strip()
     expect(seen == "on Loam", f"a service by the page's Dockerfile: {seen}")
 
@@ -484,7 +516,8 @@ def container(full: bool) -> None:
     images = unpack(expect_same_twice("container", folder, *options)[0], folder / "images")
 
     def preloaded(path: Path, library: Path) -> tuple[str, list[str]]:
-        done = subprocess.run([path], env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True, text=True)
+        done = subprocess.run([path], env={**os.environ, "LD_PRELOAD": str(library)},
+                              capture_output=True, text=True)
         expect(done.returncode == 0, f"{path} with {library}: {done}")
         return done.stdout.strip(), done.stderr.splitlines()
 
@@ -492,18 +525,21 @@ def container(full: bool) -> None:
     ordinary = served("x86_64-gnu", folder)
     expect_dockerfile(folder / "images" / f"{version()}/amd64", ordinary)
     expect(preloaded(ordinary, gnu) == ("on Loam", []), "the image's library does not serve")
-    expect(preloaded(ordinary, folder / "not there/libloam.so")[0] == "on another heap", "a library that is not there")
+    expect(preloaded(ordinary, folder / "not there/libloam.so")[0] == "on another heap",
+           "a library that is not there")
     if "x86_64-musl" in variants and emulated("x86_64-musl") is not None:
         musl = images[f"{version()}-musl/amd64"]
         other = served("x86_64-musl", folder)
         expect(preloaded(other, musl) == ("on Loam", []), "the image for musl does not serve there")
         seen, said = preloaded(ordinary, musl)
-        expect(seen == "on another heap" and len(said) == 1 and "ignored" in said[0], f"musl's on glibc: {seen}, {said}")
+        expect(seen == "on another heap" and len(said) == 1 and "ignored" in said[0],
+               f"musl's on glibc: {seen}, {said}")
         # Every function that it needs exists there too, and it needs no version of one.
         expect(preloaded(other, gnu) == ("on Loam", []), "glibc's library does not serve on musl")
     if "aarch64-gnu" in variants:
         seen, said = preloaded(ordinary, images[f"{version()}/arm64"])
-        expect(seen == "on another heap" and "ignored" in said[0], f"another processor's library: {seen}, {said}")
+        expect(seen == "on another heap" and "ignored" in said[0],
+               f"another processor's library: {seen}, {said}")
         expect_served("aarch64-gnu", images[f"{version()}/arm64"], folder)
     if "aarch64-musl" in variants:
         expect_served("aarch64-musl", images[f"{version()}-musl/arm64"], folder)
@@ -512,7 +548,7 @@ def container(full: bool) -> None:
         print(f"not looked at: {name}: {reason}")
 
 
-# --- Conan, release --------------------------------------------------------------------------------
+# --- Conan, release -------------------------------------------------------------------------------
 
 # The page has this command in a sentence.
 CONAN = "conan create packaging/conan"
@@ -529,7 +565,8 @@ def conan(full: bool) -> None:
     command = environment / "bin/conan"
     if not command.exists():
         run(sys.executable, "-m", "venv", environment)
-        fetched = run(environment / "bin/python", "-m", "pip", "install", "--quiet", "conan>=2,<3", status=None)
+        fetched = run(environment / "bin/python", "-m", "pip", "install", "--quiet", "conan>=2,<3",
+                      status=None)
         if not command.exists():
             skip(f"pip could not fetch Conan: {fetched[-300:]}")
     home = {"CONAN_HOME": str(folder / "home")}
@@ -542,24 +579,29 @@ def conan(full: bool) -> None:
 
 
 def vcpkg(full: bool) -> None:
-    """The port's steps, done by CMake alone, install a package that a project finds. vcpkg itself does not run here."""
+    """The port's steps, done by CMake alone, install a package that a project finds. vcpkg itself
+    does not run here."""
     if not full:
         skip("`make packages-test` builds the port")
     need("cmake", "ninja")
     folder = fresh("vcpkg")
     prefix = folder / "packages"
-    run("cmake", f"-DPORT={ROOT}/packaging/vcpkg", f"-DCURRENT_PACKAGES_DIR={prefix}", f"-DBUILD={folder}/build", "-P",
+    run("cmake", f"-DPORT={ROOT}/packaging/vcpkg", f"-DCURRENT_PACKAGES_DIR={prefix}",
+        f"-DBUILD={folder}/build", "-P",
         ROOT / "tests/packaging/vcpkg.cmake")
-    expect(not (prefix / "debug").exists() and (prefix / "share/copyright").exists(), "what a port must leave")
+    expect(not (prefix / "debug").exists() and (prefix / "share/copyright").exists(),
+           "what a port must leave")
     run("cmake", "-G", "Ninja", "-S", ROOT / "tests/packaging/consumer", "-B", folder / "consumer",
         "-DLOAM_HOW=find_package", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", folder / "consumer", "--parallel", "2")
     for name in ("shared", "static"):
-        expect(run(folder / "consumer" / name).strip() == "served by loam", f"the consumer's {name} is not on Loam")
+        expect(run(folder / "consumer" / name).strip() == "served by loam",
+               f"the consumer's {name} is not on Loam")
 
 
 def release(full: bool) -> None:
-    """The bill of materials names every crate of the lock file, and SHA256SUMS every file; the same bytes twice."""
+    """The bill of materials names every crate of the lock file, and SHA256SUMS every file; the same
+    bytes twice."""
     folder = fresh("release")
     for name in ("first", "second"):
         build("crates", folder / name)
@@ -567,8 +609,10 @@ def release(full: bool) -> None:
     first = folder / "first"
     bill = json.loads(next(first.glob("*.cdx.json")).read_text())
     named = {(part["name"], part.get("version")) for part in bill["components"]}
-    locked = re.findall(r'name = "(.*)"\nversion = "(.*)"\nsource', (ROOT / "tool/Cargo.lock").read_text())
-    expect(bill["bomFormat"] == "CycloneDX" and set(locked) <= named and len(locked) > 50, "the bill is not whole")
+    locked = re.findall(r'name = "(.*)"\nversion = "(.*)"\nsource',
+                        (ROOT / "tool/Cargo.lock").read_text())
+    expect(bill["bomFormat"] == "CycloneDX" and set(locked) <= named and len(locked) > 50,
+           "the bill is not whole")
     checked = run("sha256sum", "--check", "SHA256SUMS", cwd=first)
     expect(len(checked.splitlines()) == len(list(first.iterdir())) - 1, f"SHA256SUMS: {checked}")
     if full:
@@ -576,7 +620,8 @@ def release(full: bool) -> None:
 
 
 def elsewhere(folder: Path) -> None:
-    """A clone in another folder, where nothing was built, makes the same bytes: libraries, programs, packages, sums."""
+    """A clone in another folder, where nothing was built, makes the same bytes: libraries,
+    programs, packages, sums."""
     need("git")
     clone = folder / "elsewhere/clone"
     run("git", "clone", "--quiet", ROOT, clone)
@@ -597,7 +642,8 @@ def elsewhere(folder: Path) -> None:
 
 
 def readme(full: bool) -> None:
-    """The lines of the front page that run a program on the heap, with the results of `make build`."""
+    """The lines of the front page that run a program on the heap, with the results of `make
+    build`."""
     lines = block("README.md", "Try it").splitlines()
     typed = [line for line in lines if line.startswith("build/loam run ")]
     expect(len(typed) > 0, "README.md has no line `build/loam run` under 'Try it'")
@@ -612,12 +658,14 @@ def readme(full: bool) -> None:
     expect("build" in targets and "lab" in targets, f"README.md: make {targets}")
 
 
-CASES = {case.__name__: case for case in (readme, crates, wheel, debian, container, conan, vcpkg, release)}
+CASES = {case.__name__: case
+         for case in (readme, crates, wheel, debian, container, conan, vcpkg, release)}
 
 
 def all_cases() -> int:
     """Each case has a process of its own, so that a failure of one does not end the others."""
-    outcomes = {name: subprocess.run([sys.executable, __file__, "--full", name]).returncode for name in CASES}
+    outcomes = {name: subprocess.run([sys.executable, __file__, "--full", name]).returncode
+                for name in CASES}
     words = {0: "passed", 77: "skipped"}
     for name, status in outcomes.items():
         print(f"{name:20} {words.get(status, 'FAILED')}")

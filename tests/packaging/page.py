@@ -13,10 +13,12 @@ def blocks(document: str, heading: str, language: str = "") -> list[str]:
     text = (ROOT / document).read_text()
     begin = re.search(rf"^(#+) {re.escape(heading)}$", text, re.M)
     if not begin:
-        raise SystemExit(f"{document} has no heading '{heading}'; the test that uses its lines must follow it")
+        raise SystemExit(f"{document} has no heading '{heading}'; the test that uses its lines "
+                         f"must follow it")
     end = re.search(rf"^#{{1,{len(begin[1])}}} ", text[begin.end():], re.M)
     section = text[begin.end():][: end.start() if end else None]
-    return [match[2] for match in re.finditer(r"^```(\S*)\n(.*?)^```$", section, re.M | re.S) if match[1] == language]
+    return [match[2] for match in re.finditer(r"^```(\S*)\n(.*?)^```$", section, re.M | re.S)
+            if match[1] == language]
 
 
 def lines(text: str) -> set[str]:
@@ -29,7 +31,8 @@ def block(document: str, heading: str, language: str = "", number: int = 0, **re
     there."""
     found = blocks(document, heading, language)
     if len(found) <= number:
-        raise SystemExit(f"{document}, '{heading}': {len(found)} blocks of '{language}', and block {number} is wanted")
+        raise SystemExit(f"{document}, '{heading}': {len(found)} blocks of '{language}', and block "
+                         f"{number} is wanted")
     text = found[number]
     for word, value in replaced.items():
         if not re.search(rf"\b{word}\b", text):

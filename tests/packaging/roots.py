@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Uses the tool of one file (`make static`) in roots of other systems: what it needs of them, and what it can do there.
+"""Uses the tool of one file (`make static`) in roots of other systems: what it needs of them, and
+what it can do there.
 
     tests/packaging/roots.py [--work DIR] [ROOT...]     default: all; skips what this machine can not make
 
-Roots are made of Debian's archive by mmdebstrap, without running anything in them. As root, because of chroot and namespaces.
+Roots are made of Debian's archive by mmdebstrap, without running anything in them. As root, because
+of chroot and namespaces.
 """
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def file_of(processor: str) -> Path:
 
 
 def make_root(suite: str, folder: Path) -> None:
-    subprocess.run(["mmdebstrap", "--variant=extract", "--include=perl-base,dash,coreutils,libc-bin", suite, folder],
+    subprocess.run(["mmdebstrap", "--variant=extract",
+                    "--include=perl-base,dash,coreutils,libc-bin", suite, folder],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if not (folder / "bin").exists():
         # base-files of newer releases leaves these links to the installer.
@@ -59,7 +62,8 @@ def make_root(suite: str, folder: Path) -> None:
 
 
 class Place:
-    """A root with the tool in it, with /proc of a PID namespace of its own, read-only if so wanted."""
+    """A root with the tool in it, with /proc of a PID namespace of its own, read-only if so
+    wanted."""
 
     def __init__(self, folder: Path, user: int = 0, read_only: bool = False) -> None:
         self.folder, self.user, self.read_only = folder, user, read_only
@@ -79,7 +83,8 @@ class Place:
                 f"{mounts}; exec chroot {switch}{root} \"$@\"", "sh"]
 
     def run(self, *words: str, status: int | tuple[int, ...] = 0) -> str:
-        done = subprocess.run([*self.enter(), *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        done = subprocess.run([*self.enter(), *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True,
                               errors="replace", timeout=300)
         allowed = status if isinstance(status, tuple) else (status,)
         if done.returncode not in allowed:
@@ -87,7 +92,8 @@ class Place:
         return done.stdout
 
     def about(self, command: list[str], *verbs: tuple[str, ...]) -> list[tuple[int, str]]:
-        """Starts a program there that prints `ready`, and asks the tool, in the same namespaces, about it."""
+        """Starts a program there that prints `ready`, and asks the tool, in the same namespaces,
+        about it."""
         patient = subprocess.Popen([*self.enter(), *command], stdout=subprocess.PIPE, text=True)
         try:
             if "ready" not in patient.stdout.readline():
@@ -99,7 +105,8 @@ class Place:
                 words = ["nsenter", "--target", str(inside), "--mount", "--pid", "--root",
                          *([f"--setuid={self.user}", f"--setgid={self.user}"] if self.user else []),
                          "/loam", *(word.replace("PID", "1") for word in verb)]
-                done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      text=True,
                                       errors="replace", timeout=300)
                 answers.append((done.returncode, done.stdout))
             return answers
@@ -140,17 +147,21 @@ def debian(suite: str) -> Callable[[Path], None]:
         for user in (0, 65534):
             place.user = user
             seen = place.run("/loam", "run", "--", "perl", "-e", script)
-            expect("/tmp/loam-" in seen and "cannot be preloaded" not in seen, f"{suite}, user {user}: {seen}")
-            seen = place.run("/loam", "record", "-o", "/tmp/t", "--overwrite", "--", "perl", "-e", "my @a = map { 'x' x 100 . $_ } 1..20000")
+            expect("/tmp/loam-" in seen and "cannot be preloaded" not in seen,
+                   f"{suite}, user {user}: {seen}")
+            seen = place.run("/loam", "record", "-o", "/tmp/t", "--overwrite", "--", "perl", "-e",
+                             "my @a = map { 'x' x 100 . $_ } 1..20000")
             expect("events in" in seen, f"{suite}, user {user}: {seen}")
             os.remove(work / "root/tmp/t")
         place.user = 0
         # Its own glibc's heap, read and trimmed.
-        patient = ["perl", "-e", "$| = 1; my @a = map { 'x' x 3000 . $_ } 1..20000; my @b = grep { 0 == length($_) % 3004 } @a; "
+        patient = ["perl", "-e", "$| = 1; my @a = map { 'x' x 3000 . $_ } 1..20000; my @b = grep { "
+                                 "0 == length($_) % 3004 } @a; "
                    "undef @a; print \"ready\\n\"; sleep 600"]
         for user in (0, 65534):
             place.user = user
-            answers = place.about(patient, ("doctor", "PID"), ("stats", "PID"), ("census", "PID"), ("pins", "PID"),
+            answers = place.about(patient, ("doctor", "PID"), ("stats", "PID"), ("census", "PID"),
+                                  ("pins", "PID"),
                                   ("trim", "PID", "--dry-run"), ("trim", "PID"))
             for code, text in answers:
                 expect(code in (0, 1), f"{suite}, user {user}: exit status {code}\n{text}")
@@ -191,7 +202,8 @@ def empty(work: Path) -> None:
         answers = place.about(["/fat"], ("stats", "PID"), ("doctor", "PID"), ("pins", "PID"))
         # The doctor sees no heap that it knows, and says so.
         expect("I can not tell" in answers[1][1], f"empty: {answers[1]}")
-        expect(answers[0][0] == 0 and "40." in answers[0][1], f"empty, user {user}, read-only {read_only}: {answers[0]}")
+        expect(answers[0][0] == 0 and "40." in answers[0][1],
+               f"empty, user {user}, read-only {read_only}: {answers[0]}")
         expect("can not be seen from outside" in answers[2][1], f"empty: {answers[2]}")
         seen = place.run("/loam", "run", "--", "/fat", status=2)
         expect("static" in seen, f"empty: {seen}")
@@ -203,18 +215,21 @@ def aarch64(work: Path) -> None:
         raise FileNotFoundError("qemu-aarch64")
     tool = file_of("aarch64")
     def run(*words: str | Path) -> str:
-        return subprocess.run(["qemu-aarch64", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        return subprocess.run(["qemu-aarch64", *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True,
                               timeout=300, env={**os.environ, "TMPDIR": str(work)}).stdout
     expect(f"loam {version()}" in run(tool, "--version"), "aarch64: --version")
     seen = run(tool, "stats", str(os.getpid()))
     expect("resident" in seen, f"aarch64: {seen}")
     for libc, root in (("gnu", Path("/usr/aarch64-linux-gnu")), ("musl", MUSL_AARCH64)):
         program = compiled(work, compiler=VARIANTS[f"aarch64-{libc}"].compiler)
-        # An emulated program can start no emulated program here, so what would be preloaded is checked, and then preloaded.
+        # An emulated program can start no emulated program here, so what would be preloaded is
+        # checked, and then preloaded.
         seen = run("-L", root, tool, "run", "--check", "--", program)
         expect("can run on" in seen, f"aarch64 {libc}: {seen}")
         part = next(word for word in seen.split() if word.endswith("libloam.so"))
-        served = subprocess.Popen(["qemu-aarch64", "-L", root, "-E", f"LD_PRELOAD={part}", program], stdout=subprocess.PIPE,
+        served = subprocess.Popen(["qemu-aarch64", "-L", root, "-E", f"LD_PRELOAD={part}", program],
+                                  stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True)
         line = served.stdout.readline()
         served.kill()
@@ -230,7 +245,8 @@ CASES: dict[str, Callable[[Path], None]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--work", type=Path, help="a folder for the roots, instead of one that goes")
+    parser.add_argument("--work", type=Path,
+                        help="a folder for the roots, instead of one that goes")
     parser.add_argument("cases", nargs="*", metavar="ROOT", help=", ".join(CASES))
     arguments = parser.parse_args()
     if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:

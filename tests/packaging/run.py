@@ -76,8 +76,10 @@ def find_package(source: Path, build: Path, work: Path) -> None:
 
 
 def add_subdirectory(source: Path, build: Path, work: Path) -> None:
-    # As a parent project under development has it: the library is compiled in a quarter of the time.
-    build_consumer(work / "consumer", "Debug", "-DLOAM_HOW=add_subdirectory", f"-DLOAM_SOURCE={source}")
+    # As a parent project under development has it: the library is compiled in a quarter of the
+    # time.
+    build_consumer(work / "consumer", "Debug", "-DLOAM_HOW=add_subdirectory",
+                   f"-DLOAM_SOURCE={source}")
     # A parent project must not get our tests, workloads or install rules.
     listing = run("cmake", "--build", work / "consumer", "--target", "help")
     for stray in ("unit_", "preload_", "workload_"):
@@ -138,7 +140,8 @@ def pkg_config(source: Path, build: Path, work: Path) -> None:
 
 
 # The C headers also serve C++ programs that are older than the library itself.
-VERSIONS_OF_C_HEADERS = (("c", "c99"), ("c", "c11"), ("c", "c17"), ("c++", "c++17"), ("c++", "c++20"))
+VERSIONS_OF_C_HEADERS = (("c", "c99"), ("c", "c11"), ("c", "c17"), ("c++", "c++17"),
+                         ("c++", "c++20"))
 
 
 def headers(source: Path, build: Path, work: Path) -> None:
@@ -203,7 +206,8 @@ def tool(source: Path, build: Path, work: Path) -> None:
 
 def main() -> None:
     cases = {case.__name__: case
-             for case in (find_package, pkg_config, add_subdirectory, fetch_content, uninstall, headers, tool)}
+             for case in (find_package, pkg_config, add_subdirectory, fetch_content, uninstall,
+                          headers, tool)}
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("case", choices=sorted(cases))
     parser.add_argument("--source", type=Path, required=True)

@@ -114,7 +114,8 @@ def work_on(side: Side, folder: Path) -> str:
     # starts it.
     binary = shutil.which("redis-server")
     if binary is None:
-        (work / "redis-server").symlink_to(shutil.which("redis-check-rdb") or "/usr/bin/redis-check-rdb")
+        (work / "redis-server").symlink_to(shutil.which("redis-check-rdb")
+                                           or "/usr/bin/redis-check-rdb")
         binary = str(work / "redis-server")
     # The socket is in the folder, because another program may take a free port before the server
     # does.

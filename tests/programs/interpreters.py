@@ -24,7 +24,8 @@ def results(side: Side, folder: Path) -> list[str]:
     work = folder / side.name.replace(" ", "-")
     work.mkdir()
     left_out = [word for name in TIMED for word in ("-i", f"test.test_threading.{name}.*")]
-    finished = run(side, ["/usr/bin/python3", "-m", "test", "-v", *left_out, *MODULES], folder=work, timeout=900,
+    finished = run(side, ["/usr/bin/python3", "-m", "test", "-v", *left_out, *MODULES], folder=work,
+                   timeout=900,
                    environment={"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"},
                    program="python3")
     text = finished.output + finished.errors

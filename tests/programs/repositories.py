@@ -10,7 +10,8 @@ COMMITS = 4000
 
 
 def write_history(path: Path) -> None:
-    """A fast-import stream: files that grow line by line, renames, deletions, a merge now and then."""
+    """A fast-import stream: files that grow line by line, renames, deletions, a merge now and
+    then."""
     generator = random.Random(20)
     files: dict[str, list[str]] = {}
     words = [f"word{number:04d}" for number in range(3000)]

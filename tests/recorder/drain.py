@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Records a program with libloam-record.so, drains its rings as `loam record` does, and compares the events with the
-program's own statements.
+"""Records a program with libloam-record.so, drains its rings as `loam record` does, and compares
+the events with the program's own statements.
 
     drain.py --recorder FILE [--behind FILE] [--drop] [--slow SECONDS] [--die-after SECONDS] [--no-room BYTES]
              [--code N] [--quiet] -- PROGRAM...
@@ -12,8 +12,8 @@ A program prints on standard output, one a line:
     expect threads N                         in all of its processes
     expect shared|apart|own SIZE             whether allocations of exactly that size share stamps: most do, few do, none does
     expect mapped|unmapped|trims SIZE N      events of that size, in all of its processes
-In every program, no free may come before its allocation, and no free may be of an unknown block. In a child that
-forked, blocks of the parent are excepted.
+In every program, no free may come before its allocation, and no free may be of an unknown block. In
+a child that forked, blocks of the parent are excepted.
 
 Exit status: 0 as expected, 1 not.
 """
@@ -84,7 +84,8 @@ class Image:
         raw = os.pread(self.file, CONTROL_HEAD.size, 0)
         if len(raw) < CONTROL_HEAD.size:
             return None
-        names = ("magic version pid start rate stamp monotonic realtime how state slots_made large_made released threads "
+        names = ("magic version pid start rate stamp monotonic realtime how state slots_made "
+                 "large_made released threads "
                  "file_end lost fork_number parent parent_file why").split()
         values = dict(zip(names, CONTROL_HEAD.unpack(raw)))
         for name in ("parent_file", "why"):
@@ -96,7 +97,8 @@ class Image:
         return (self.control() or {"how": 0})["how"] == 2
 
     def heads(self, count: int) -> list[tuple[int, int, int, int]]:
-        # The head of the thread whose events may share stamps precedes all other heads (native/recorder/lease.h).
+        # The head of the thread whose events may share stamps precedes all other heads
+        # (native/recorder/lease.h).
         holder = struct.unpack("<I", os.pread(self.file, 4, LEASE))[0] - 1
         first = os.pread(self.file, SLOT, CONTROL + holder * SLOT) if 0 <= holder < count else b""
         raw = bytearray(os.pread(self.file, count * SLOT, CONTROL))
@@ -116,7 +118,8 @@ class Image:
         if begin < end:
             raw = os.pread(self.file, end - begin, offset + begin)
         else:
-            raw = os.pread(self.file, size - begin, offset + begin) + os.pread(self.file, end, offset)
+            raw = os.pread(self.file, size - begin, offset + begin) + os.pread(self.file, end,
+                                                                               offset)
         assert len(raw) == head - ring.tail, (len(raw), head, ring.tail, size)
         units = struct.iter_unpack("<QQ", raw)
         for word0, word1 in units:
@@ -136,7 +139,8 @@ class Image:
                 ring.touched = value
                 continue
             size_asked = ring.size | word1 & 0xFFFFFFFF
-            ring.queue.append((stamp, ring.owner[0], kind, family, value, size_asked, ring.touched, word0 >> 57 & 63))
+            ring.queue.append((stamp, ring.owner[0], kind, family, value, size_asked, ring.touched,
+                               word0 >> 57 & 63))
             ring.size, ring.touched = 0, None
         ring.tail = head
         os.pwrite(self.file, struct.pack("<Q", ring.tail), CONTROL + index * SLOT + 64)
@@ -168,8 +172,9 @@ class Image:
     def settle(self, address: int, event: tuple) -> None:
         """One event of a block at that address: (is_begin, size, stamp, thread).
 
-        The processor reads its counter some tens of nanoseconds early, so events of two threads may come in the wrong
-        order. An event that does not fit waits, and so do all later events of its thread with that address.
+        The processor reads its counter some tens of nanoseconds early, so events of two threads may
+        come in the wrong order. An event that does not fit waits, and so do all later events of its
+        thread with that address.
         """
         waiting = self.waiting.get(address)
         if waiting is None:
@@ -259,7 +264,8 @@ class Session:
         self.file = os.open(folder / "session", os.O_RDWR | os.O_CREAT, 0o600)
         # Whoever drains holds this lock.
         fcntl.flock(self.file, fcntl.LOCK_EX)
-        head = struct.pack("<QIIQQII", MAGIC, VERSION, os.getpid(), start_ticks(os.getpid()), 0, 0, int(drops))
+        head = struct.pack("<QIIQQII", MAGIC, VERSION, os.getpid(), start_ticks(os.getpid()), 0, 0,
+                           int(drops))
         os.pwrite(self.file, head.ljust(4096, b"\0"), 0)
         self.images: dict[str, Image] = {}
 
@@ -288,12 +294,13 @@ class Session:
     def is_all_gone(self) -> bool:
         controls = [image.control() for image in self.images.values()]
         return (all(is_gone(control["pid"], control["start"]) for control in controls if control)
-                # Reads the list twice: a process that forks and ends during the reading leaves a child that is not in
-                # it.
+                # Reads the list twice: a process that forks and ends during the reading leaves a
+                # child that is not in it.
                 and not self.is_named() and not self.is_named())
 
 
-def judge(session: Session, output: str, code: int, options: argparse.Namespace, error: str) -> list[str]:
+def judge(session: Session, output: str, code: int, options: argparse.Namespace,
+          error: str) -> list[str]:
     failures = []
     images = list(session.images.values())
     total: collections.Counter = collections.Counter()
@@ -307,8 +314,10 @@ def judge(session: Session, output: str, code: int, options: argparse.Namespace,
         if control["why"] and not options.no_room and options.die_after is None:
             failures.append(f"process {control['pid']} was switched off: {control['why']}")
         early = [("over" if is_begin else "free", hex(address), size, thread)
-                 for address, waiting in image.waiting.items() for is_begin, size, _, thread in waiting]
-        unknown = [one for one in image.unknown + early if control["how"] == 1 or one[0] != "resize"]
+                 for address, waiting in image.waiting.items() for is_begin, size, _,
+                 thread in waiting]
+        unknown = [one for one in image.unknown + early if control["how"] == 1
+                   or one[0] != "resize"]
         if unknown and not options.drop and options.die_after is None and not options.no_room:
             failures.append(f"{image.path.name}: {len(unknown)} events do not fit: {unknown[:5]}")
     if code != options.code:
@@ -321,14 +330,16 @@ def judge(session: Session, output: str, code: int, options: argparse.Namespace,
             size, allocated, freed = int(words[2]), int(words[4]), int(words[6])
             found = total[size, "allocated"], total[size, "freed"]
             if found != (allocated, freed):
-                failures.append(f"size {size}: allocated, freed {found} instead of {(allocated, freed)}")
+                failures.append(f"size {size}: allocated, freed {found} instead of "
+                                f"{(allocated, freed)}")
         elif words[:2] == ["expect", "family"] and families[words[2]] != int(words[4]):
             failures.append(f"family {words[2]}: {families[words[2]]} instead of {words[4]}")
         elif words[0] == "expect" and words[1] in ("shared", "apart", "own"):
             stamps = [stamp for image in images for stamp in image.stamps[int(words[2])]]
             share = len(set(stamps)) / max(1, len(stamps))
             if not {"shared": 0 < share < 0.5, "apart": share > 0.5, "own": share == 1}[words[1]]:
-                failures.append(f"size {words[2]}: {len(stamps)} events have {share:.0%} as many stamps")
+                failures.append(f"size {words[2]}: {len(stamps)} events have {share:.0%} as many "
+                                f"stamps")
             most = max(image.most_sharing for image in images)
             if most > MOST_SHARING:
                 failures.append(f"{most} events share a stamp")
@@ -340,7 +351,8 @@ def judge(session: Session, output: str, code: int, options: argparse.Namespace,
             failures.append(f"{len(images)} processes instead of {words[2]}")
         elif words[:2] == ["expect", "threads"] and threads != int(words[2]):
             failures.append(f"{threads} threads instead of {words[2]}")
-        elif words[:2] == ["expect", "rings"] and max(image.control()["slots_made"] for image in images) > int(words[2]):
+        elif words[:2] == ["expect", "rings"] and max(image.control()["slots_made"]
+                                                      for image in images) > int(words[2]):
             failures.append(f"{images[0].control()['slots_made']} rings, more than {words[2]}")
         elif words[:2] == ["expect", "touched"]:
             size, pages = int(words[2]), int(words[3])
@@ -364,15 +376,19 @@ def main() -> int:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="loam-drain-", dir="/dev/shm"))
     session = Session(folder, options.drop)
-    preload = ":".join(filter(None, [str(options.recorder.resolve()), options.behind, os.environ.get("LD_PRELOAD", "")]))
+    preload = ":".join(filter(None, [str(options.recorder.resolve()), options.behind,
+                                     os.environ.get("LD_PRELOAD", "")]))
     environment = {**os.environ, "LD_PRELOAD": preload, "LOAM_RECORD": str(folder)}
     limit = [] if not options.no_room else ["prlimit", f"--fsize={options.no_room}"]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        child = subprocess.Popen(["env", f"LD_PRELOAD={preload}", f"LOAM_RECORD={folder}", *options.program]
-                                 if not limit else [*limit, "env", f"LD_PRELOAD={preload}", f"LOAM_RECORD={folder}",
+        child = subprocess.Popen(["env", f"LD_PRELOAD={preload}", f"LOAM_RECORD={folder}",
+                                  *options.program]
+                                 if not limit else [*limit, "env", f"LD_PRELOAD={preload}",
+                                                    f"LOAM_RECORD={folder}",
                                                     *options.program],
                                  stdout=out, stderr=err, env={k: v for k, v in environment.items()
-                                                              if k not in ("LD_PRELOAD", "LOAM_RECORD")})
+                                                              if k not in ("LD_PRELOAD",
+                                                                           "LOAM_RECORD")})
         begin = time.monotonic()
         if options.die_after is not None:
             # As the kernel does when a drainer ends.

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""A program that has the recorder and is not recorded pays little for it: instructions of a round of idle.cpp.
+"""A program that has the recorder and is not recorded pays little for it: instructions of a round
+of idle.cpp.
 
-The recorder stays in a process whose recording has ended, and in each program that such a process starts. Under
-callgrind, which counts instructions, a long run with it and without it is compared with a short one, so that what a
-start costs does not count.
+The recorder stays in a process whose recording has ended, and in each program that such a process
+starts. Under callgrind, which counts instructions, a long run with it and without it is compared
+with a short one, so that what a start costs does not count.
 
     idle.py RECORDER PROGRAM        exit status 77: valgrind is not installed
 """
@@ -27,7 +28,8 @@ MOST_PER_CALL = 27
 def instructions(program, rounds, preload):
     environment = {"PATH": os.environ["PATH"], **({"LD_PRELOAD": preload} if preload else {})}
     with tempfile.TemporaryDirectory(prefix="loam-idle-") as folder:
-        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={Path(folder) / 'out'}", program, str(rounds)]
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={Path(folder) / 'out'}",
+                   program, str(rounds)]
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     counted = re.search(r"Collected : (\d+)", ran.stderr)
     if ran.returncode != 0 or counted is None:
@@ -41,7 +43,8 @@ def main():
         print("valgrind is not installed (Debian package valgrind)")
         return 77
     a_round = {
-        preload: (instructions(program, LONG, preload) - instructions(program, SHORT, preload)) / (LONG - SHORT)
+        preload: (instructions(program, LONG, preload)
+                  - instructions(program, SHORT, preload)) / (LONG - SHORT)
         for preload in ("", recorder)
     }
     added = a_round[recorder] - a_round[""]

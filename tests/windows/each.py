@@ -4,8 +4,8 @@ rely on that.
 
     tests/windows/each.py --program PROGRAM [--windows RUNNER] [--filter FILTER] [--together]
 
-With --together the cases first run in one process, because Wine takes long to start one. Those that do not pass there have
-a process of their own as well, which decides.
+With --together the cases first run in one process, because Wine takes long to start one. Those that
+do not pass there have a process of their own as well, which decides.
 
 Exit status: 0 all passed or were skipped, 1 one did not (its output is printed).
 """
@@ -24,7 +24,8 @@ ABORTED = 3  # the exit code of abort() on Windows
 
 
 def cases(command: list[str], chosen: str) -> list[str]:
-    listed = subprocess.run([*command, "--gtest_list_tests", f"--gtest_filter={chosen}"], capture_output=True, text=True,
+    listed = subprocess.run([*command, "--gtest_list_tests", f"--gtest_filter={chosen}"],
+                            capture_output=True, text=True,
                             timeout=300).stdout
     found, suite = [], ""
     for line in listed.splitlines():
@@ -50,7 +51,8 @@ def failure(command: list[str], case: str) -> str | None:
     said = ""
     for attempt in range(1, TRIES + 1):
         try:
-            done = subprocess.run([*command, f"--gtest_filter={case}", "--gtest_brief=1"], capture_output=True,
+            done = subprocess.run([*command, f"--gtest_filter={case}", "--gtest_brief=1"],
+                                  capture_output=True,
                                   text=True, errors="replace", timeout=150)
         except subprocess.TimeoutExpired:
             said = f"{case}: it did not end in 150 seconds"
@@ -67,12 +69,14 @@ def failure(command: list[str], case: str) -> str | None:
 
 def passed_together(command: list[str], chosen: str) -> set[str]:
     try:
-        said = subprocess.run([*command, f"--gtest_filter={chosen}"], capture_output=True, text=True, errors="replace",
+        said = subprocess.run([*command, f"--gtest_filter={chosen}"], capture_output=True,
+                              text=True, errors="replace",
                               timeout=150).stdout
     except subprocess.TimeoutExpired:
         return set()
     # A case that is skipped has such a line too.
-    return set(re.findall(r"^\[ +(?:OK|SKIPPED) \] (\S+?)(?:, where .*)? \(\d+ ms\)", said, re.MULTILINE))
+    return set(re.findall(r"^\[ +(?:OK|SKIPPED) \] (\S+?)(?:, where .*)? \(\d+ ms\)", said,
+                          re.MULTILINE))
 
 
 def main() -> int:
@@ -80,7 +84,8 @@ def main() -> int:
     parser.add_argument("--program", required=True)
     parser.add_argument("--windows", type=shlex.split, default=[], metavar="RUNNER")
     parser.add_argument("--filter", default="*")
-    parser.add_argument("--together", action="store_true", help="first try all cases in one process")
+    parser.add_argument("--together", action="store_true",
+                        help="first try all cases in one process")
     arguments = parser.parse_args()
     command = [*arguments.windows, arguments.program]
     found = cases(command, arguments.filter)
@@ -88,7 +93,8 @@ def main() -> int:
     left = [case for case in found if case not in passed]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         failed = [said for said in pool.map(lambda case: failure(command, case), left) if said]
-    print("\n".join(failed + [f"{len(found)} cases, {len(left)} of them alone, {len(failed)} failed"]))
+    print("\n".join(failed
+                    + [f"{len(found)} cases, {len(left)} of them alone, {len(failed)} failed"]))
     return 1 if failed or not found else 0
 
 

@@ -22,12 +22,15 @@ def main() -> int:
     if not os.access(arguments.tool, os.X_OK):
         print(f"skipped: there is no {arguments.tool}; `make tool` builds it")
         return 77
-    program = subprocess.Popen([arguments.wine, arguments.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    program = subprocess.Popen([arguments.wine, arguments.program], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE,
                                text=True)
     try:
         blocks, charged = map(int, program.stdout.readline().split())
-        stats = subprocess.run([arguments.tool, "stats", str(program.pid), "--json"], capture_output=True, text=True)
-        top = subprocess.run([arguments.tool, "top", str(program.pid), "--batch", "-n", "1"], capture_output=True,
+        stats = subprocess.run([arguments.tool, "stats", str(program.pid), "--json"],
+                               capture_output=True, text=True)
+        top = subprocess.run([arguments.tool, "top", str(program.pid), "--batch", "-n", "1"],
+                             capture_output=True,
                              text=True)
     finally:
         program.stdin.close()
@@ -40,7 +43,8 @@ def main() -> int:
     told = {"live_blocks": process["live_blocks"], "charged_bytes": process["charged_bytes"]}
     # The run-time uses a block or two for the line that it wrote.
     fine = abs(told["live_blocks"] - blocks) <= 4 and told["charged_bytes"] == charged
-    print(f"the program says {blocks} blocks live, {charged} bytes charged; loam stats: {told}\n{top.stdout}")
+    print(f"the program says {blocks} blocks live, {charged} bytes charged; loam stats: "
+          f"{told}\n{top.stdout}")
     # Searches by the number, because the column cuts long names.
     is_listed = any(line.split()[:1] == [str(program.pid)] for line in top.stdout.splitlines())
     return 0 if fine and is_listed else 1

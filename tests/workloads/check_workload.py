@@ -42,7 +42,8 @@ TINY = {
     "sizes": (["--total", "2M", "--rounds", "2", "--idle-ms", "10"],
               [["--size", "4096", "--variant", "aligned"], ["--variant", "alternating-compact"]],
               False),
-    "levels": (["--live", "2M", "--frames", "30", "--levels", "2"], [["--variant", "arena"], ["--variant", "loam-arena"]],
+    "levels": (["--live", "2M", "--frames", "30", "--levels", "2"],
+               [["--variant", "arena"], ["--variant", "loam-arena"]],
                True),
     "phase": (["--live", "2M", "--rounds", "5", "--idle-ms", "10"], [], True),
     "sparse": (["--live", "4M", "--idle-ms", "10"], [], True),
@@ -83,7 +84,8 @@ def launch(program, arguments, library=None, **more):
 def check_heaps_of_windows(name, program):
     sums = {}
     for heap in ("process", "lfh", "private", "loam"):
-        done = subprocess.run([program, *TINY[name][0]], env={**os.environ, "LOAM_LAB_HEAP": heap}, capture_output=True,
+        done = subprocess.run([program, *TINY[name][0]], env={**os.environ, "LOAM_LAB_HEAP": heap},
+                              capture_output=True,
                               text=True, timeout=280)
         sums[heap] = check_output(name, done, heap)[2].get("checksum")
     check(len(set(sums.values())) == 1, f"the heaps saw different requests: {sums}")

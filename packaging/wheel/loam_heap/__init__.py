@@ -10,7 +10,8 @@ from pathlib import Path
 __all__ = ["__version__", "library", "program"]
 __version__ = "@VERSION@"
 
-# As the environment was named: a link without a blank may lead to one that has some, which LD_PRELOAD can not carry.
+# As the environment was named: a link without a blank may lead to one that has some, which
+# LD_PRELOAD can not carry.
 _PREFIX = Path(__file__).absolute().parent / "prefix"
 
 

@@ -1,1 +1,2 @@
-"""The conformance runner: fetches the allocation tests of other projects, builds them and runs them preloaded."""
+"""The conformance runner: fetches the allocation tests of other projects, builds them and runs them
+preloaded."""

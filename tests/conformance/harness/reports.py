@@ -48,7 +48,8 @@ def read(root: pathlib.Path) -> list[dict[str, str]]:
             if sorted(row) != sorted(FIELDS):
                 raise ConformanceError(f"{path}: a report has the fields {', '.join(FIELDS)}")
             if not re.fullmatch("[A-Z][0-9]+", row["item"]):
-                raise ConformanceError(f"{path}: an item is a letter and a number, not {row['item']}")
+                raise ConformanceError(f"{path}: an item is a letter and a number, not "
+                                       f"{row['item']}")
             rows.append(row)
     return sorted(rows, key=_order)
 
@@ -85,7 +86,8 @@ def _is_case(root: pathlib.Path, test: str, known: set[str]) -> bool:
     suite, _, case = rest.partition(".")
     text = re.compile(rf"TEST(_F|_P)?\(\s*{re.escape(suite)},\s*{re.escape(case)}\)")
     return (f"{test.partition('.')[0]}.{program}" in known and
-            any(text.search(path.read_text(encoding="utf-8")) for path in (root / "tests").glob("unit/*/*.cpp")))
+            any(text.search(path.read_text(encoding="utf-8"))
+                for path in (root / "tests").glob("unit/*/*.cpp")))
 
 
 def check(root: pathlib.Path, build: pathlib.Path | None) -> None:
@@ -96,7 +98,8 @@ def check(root: pathlib.Path, build: pathlib.Path | None) -> None:
     if not (root / PAGE).is_file() or page(root) != (root / PAGE).read_text(encoding="utf-8"):
         raise ConformanceError(f"{PAGE} is out of date: remake it with {REMAKE}")
     known = _test_names(build) if build is not None else None
-    rust = "".join(path.read_text(encoding="utf-8") for path in sorted((root / "tool").glob("*/**/*.rs")))
+    rust = "".join(path.read_text(encoding="utf-8")
+                   for path in sorted((root / "tool").glob("*/**/*.rs")))
     for row in rows:
         for test in row["test"].split(", "):
             if test.startswith("cargo: "):
