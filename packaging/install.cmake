@@ -1,5 +1,5 @@
-# Install rules: the two libraries, the public headers, find_package(loam) and pkg-config loam; and the
-# tool with its manual pages and completions, where `make tool` has built it.
+# Install rules: the two libraries, the public headers, find_package(loam) and pkg-config loam; and
+# the tool with its manual pages and completions, where `make tool` has built it.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS loam loam_static loam_headers EXPORT loamTargets

@@ -1,17 +1,18 @@
-# The build for Windows: loam.dll, libloam.a and the programs that try them (docs/windows.md). Included by
-# the main list once the sources are known.
+# The build for Windows: loam.dll, libloam.a and the programs that try them (docs/windows.md).
+# Included by the main list once the sources are known.
 #
-# The layers are the same sources. The port is src/os/windows*.cpp; of the api, what programs on Windows can
-# use: heaps, figures, and in libloam.a the C run-time's allocation functions and the operators.
-# Debian's `wine` asks for a 32-bit Wine, too; what it starts is in its own folder.
+# The layers are the same sources. The port is src/os/windows*.cpp; of the api, what programs on
+# Windows can use: heaps, figures, and in libloam.a the C run-time's allocation functions and the
+# operators. Debian's `wine` asks for a 32-bit Wine, too; what it starts is in its own folder.
 find_program(LOAM_WINE NAMES wine64 PATHS /usr/lib/wine)
 find_program(LOAM_WINE NAMES wine)
 find_program(LOAM_WINE_SERVER NAMES wineserver64 wineserver PATHS /usr/lib/wine)
 
-# gcc lays bit fields as Microsoft's compiler does, unless told: the records are laid out to the byte.
-# There is no visibility: a DLL exports what LOAM_API names.
-# With -fdata-sections the zeros of static data would be a part of the file, 2 MB of them: gcc has no section `.bss$name`.
-target_compile_options(loam_flags INTERFACE -mno-ms-bitfields -fvisibility=default -Wno-attributes -fno-data-sections)
+# gcc lays bit fields as Microsoft's compiler does, unless told: the records are laid out to the
+# byte. There is no visibility: a DLL exports what LOAM_API names. With -fdata-sections the zeros of
+# static data would be a part of the file, 2 MB of them: gcc has no section `.bss$name`.
+target_compile_options(loam_flags INTERFACE -mno-ms-bitfields -fvisibility=default -Wno-attributes
+  -fno-data-sections)
 
 set(LOAM_WINDOWS_API heap_api.cpp stats.cpp windows_start.cpp)
 list(TRANSFORM LOAM_WINDOWS_API PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
@@ -26,14 +27,16 @@ function(loam_windows_objects name)
   add_library(${name} OBJECT ${ARGN})
   target_link_libraries(${name} PRIVATE loam_flags loam_warnings)
   target_compile_options(${name} PRIVATE -Wconversion)
-  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/include"
+    "${PROJECT_SOURCE_DIR}/src")
 endfunction()
 
 loam_windows_objects(loam_objects ${LOAM_CORE_SOURCES} ${LOAM_WINDOWS_API})
 loam_windows_objects(loam_dll_objects ${LOAM_CORE_SOURCES} ${LOAM_WINDOWS_API})
 target_compile_definitions(loam_dll_objects PRIVATE LOAM_BUILDS_DLL=1)
 loam_windows_objects(loam_override ${LOAM_WINDOWS_OVERRIDE})
-target_compile_definitions(loam_override PRIVATE _CRTIMP=)  # the headers would say that the names are imported
+# the headers would say that the names are imported
+target_compile_definitions(loam_override PRIVATE _CRTIMP=)
 loam_windows_objects(loam_operators ${LOAM_WINDOWS_OPERATORS})
 # After the flags of all. The sized forms are the C++ run-time's.
 set_source_files_properties(${LOAM_WINDOWS_OPERATORS} PROPERTIES COMPILE_OPTIONS
@@ -48,9 +51,12 @@ if(LOAM_CHECKS)
 endif()
 
 enable_language(RC)
-add_library(loam SHARED $<TARGET_OBJECTS:loam_dll_objects> "${PROJECT_SOURCE_DIR}/packaging/loam_counters.rc")
-# loam.def lists what it exports: Microsoft's tools make their import library of it (lib /def:loam.def).
-target_link_options(loam PRIVATE $<$<C_COMPILER_ID:GNU>:-static-libgcc> # clang names its libraries itself
+add_library(loam SHARED $<TARGET_OBJECTS:loam_dll_objects>
+  "${PROJECT_SOURCE_DIR}/packaging/loam_counters.rc")
+# loam.def lists what it exports: Microsoft's tools make their import library of it (lib
+# /def:loam.def).
+# clang names its libraries itself
+target_link_options(loam PRIVATE $<$<C_COMPILER_ID:GNU>:-static-libgcc>
   "-Wl,--output-def,${LOAM_OUTPUT_DIR}/loam.def")
 target_link_libraries(loam PRIVATE ${LOAM_WINDOWS_LIBRARIES})
 set_target_properties(loam PROPERTIES LINKER_LANGUAGE C PREFIX "" OUTPUT_NAME loam
@@ -61,7 +67,8 @@ add_library(loam_static STATIC $<TARGET_OBJECTS:loam_objects> $<TARGET_OBJECTS:l
   $<TARGET_OBJECTS:loam_operators>)
 target_link_libraries(loam_static PUBLIC ${LOAM_WINDOWS_LIBRARIES})
 target_include_directories(loam_static PUBLIC "${PROJECT_SOURCE_DIR}/include")
-set_target_properties(loam_static PROPERTIES OUTPUT_NAME loam ARCHIVE_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}")
+set_target_properties(loam_static PROPERTIES OUTPUT_NAME loam
+  ARCHIVE_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}")
 
 # In front of the system's headers, for programs of POSIX systems.
 set(LOAM_POSIX "${PROJECT_SOURCE_DIR}/native/windows/posix")

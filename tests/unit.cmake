@@ -4,7 +4,8 @@
 if(CMAKE_CROSSCOMPILING OR WIN32)
   # The machine's own GTest is for the machine's own processor. On Windows it is a DLL, which has
   # another malloc(). Debian has its source in another package.
-  set(LOAM_GTEST_SOURCE "/usr/src/googletest" CACHE PATH "GTest's source, for other systems and processors")
+  set(LOAM_GTEST_SOURCE "/usr/src/googletest" CACHE PATH
+    "GTest's source, for other systems and processors")
   set(INSTALL_GTEST OFF)
   add_subdirectory("${LOAM_GTEST_SOURCE}" "${CMAKE_CURRENT_BINARY_DIR}/gtest" EXCLUDE_FROM_ALL)
   target_compile_options(gtest PRIVATE -O0 -g0)  # for a third of the time
@@ -13,8 +14,9 @@ else()
 endif()
 include(GoogleTest)
 
-# The layers are the same code on every system, and the tests of Linux guard them. tests/windows/memory.cpp and its
-# neighbours guard what Windows has of its own, so the short form leaves a third of all objects out.
+# The layers are the same code on every system, and the tests of Linux guard them.
+# tests/windows/memory.cpp and its neighbours guard what Windows has of its own, so the short form
+# leaves a third of all objects out.
 if(WIN32 AND NOT LOAM_LONG_TESTS)
   return()
 endif()
@@ -45,8 +47,9 @@ foreach(source IN LISTS unit_sources)
 endforeach()
 list(REMOVE_DUPLICATES unit_tests)
 set(unit_measuring_counters "CompactTest.*")
-# Cases of these programs count from an untouched process (and some of counters measure), so each case has its own. The
-# other programs are one process, in any order. Under an emulator single cases are left out by name.
+# Cases of these programs count from an untouched process (and some of counters measure), so each
+# case has its own. The other programs are one process, in any order. Under an emulator single cases
+# are left out by name.
 set(unit_apart counters heap map_fake pages_fake small_fake api)
 # Single cases of the others that count from an untouched process.
 set(unit_alone_cache_fake "ThreadCacheTest.AThreadThatOnlyFreesGivesAllThatAnotherTakes\
@@ -84,7 +87,8 @@ foreach(test IN LISTS unit_tests)
     set(system loam_fake_checked)
   endif()
   target_link_libraries(unit_${test} PRIVATE loam_warnings loam_core_checked ${system}
-    $<$<STREQUAL:${test},api>:loam_api_checked> ${LOAM_WINDOWS_LIBRARIES} GTest::gtest GTest::gtest_main
+    $<$<STREQUAL:${test},api>:loam_api_checked> ${LOAM_WINDOWS_LIBRARIES} GTest::gtest
+    GTest::gtest_main
     Threads::Threads)
   target_compile_options(unit_${test} PRIVATE ${unit_flags})
   if(LOAM_SANITIZE)

@@ -1,5 +1,6 @@
-# An overlay port: vcpkg install loam --overlay-ports=packaging/vcpkg. tests/packaging/vcpkg.cmake does its steps without vcpkg.
-# Linking the library replaces malloc in the whole program, so a static triplet gets loam::loam_static on request only.
+# An overlay port: vcpkg install loam --overlay-ports=packaging/vcpkg. tests/packaging/vcpkg.cmake
+# does its steps without vcpkg. Linking the library replaces malloc in the whole program, so a
+# static triplet gets loam::loam_static on request only.
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS -DLOAM_BUILD_TESTS=OFF -DLOAM_BUILD_WORKLOADS=OFF)

@@ -1,7 +1,8 @@
 # Does what vcpkg does with a port, as far as this port needs it: the functions of a portfile, by
 # CMake alone.
 #
-#   cmake -DPORT=packaging/vcpkg -DCURRENT_PACKAGES_DIR=DIR -DBUILD=DIR -P tests/packaging/vcpkg.cmake
+#   cmake -DPORT=packaging/vcpkg -DCURRENT_PACKAGES_DIR=DIR -DBUILD=DIR \
+#     -P tests/packaging/vcpkg.cmake
 cmake_minimum_required(VERSION 3.20)
 
 function(step)
@@ -13,8 +14,10 @@ endfunction()
 
 function(vcpkg_cmake_configure)
   cmake_parse_arguments(PARSE_ARGV 0 its "" "SOURCE_PATH" "OPTIONS")
-  step("${CMAKE_COMMAND}" -G Ninja -S "${its_SOURCE_PATH}" -B "${BUILD}" ${its_OPTIONS} -DCMAKE_BUILD_TYPE=Release
-    "-DCMAKE_INSTALL_PREFIX=${CURRENT_PACKAGES_DIR}" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=OFF)
+  step("${CMAKE_COMMAND}" -G Ninja -S "${its_SOURCE_PATH}" -B "${BUILD}" ${its_OPTIONS}
+    -DCMAKE_BUILD_TYPE=Release
+    "-DCMAKE_INSTALL_PREFIX=${CURRENT_PACKAGES_DIR}" -DCMAKE_INSTALL_LIBDIR=lib
+    -DBUILD_SHARED_LIBS=OFF)
 endfunction()
 
 function(vcpkg_cmake_install)
@@ -34,8 +37,10 @@ function(vcpkg_cmake_config_fixup)
     file(READ "${file}" text)
     string(REPLACE "/../../../" "/../../" text "${text}")
     # share/loam is one level less deep than lib/cmake/loam.
-    string(REPLACE "get_filename_component(_IMPORT_PREFIX \"\${CMAKE_CURRENT_LIST_FILE}\" PATH)\nget_filename_component(_IMPORT_PREFIX \"\${_IMPORT_PREFIX}\" PATH)\n"
-      "get_filename_component(_IMPORT_PREFIX \"\${CMAKE_CURRENT_LIST_FILE}\" PATH)\n" text "${text}")
+    set(first "get_filename_component(_IMPORT_PREFIX \"\${CMAKE_CURRENT_LIST_FILE}\" PATH)\n")
+    set(second "get_filename_component(_IMPORT_PREFIX \"\${_IMPORT_PREFIX}\" PATH)\n")
+    string(REPLACE "${first}${second}" "${first}" text
+      "${text}")
     cmake_path(GET file FILENAME name)
     file(WRITE "${to}/${name}" "${text}")
   endforeach()

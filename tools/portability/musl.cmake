@@ -21,9 +21,12 @@ else()
   set(CMAKE_CXX_COMPILER g++)
 endif()
 
-execute_process(COMMAND ${CMAKE_CXX_COMPILER} -dumpversion OUTPUT_VARIABLE version OUTPUT_STRIP_TRAILING_WHITESPACE)
-execute_process(COMMAND ${CMAKE_CXX_COMPILER} -dumpmachine OUTPUT_VARIABLE machine OUTPUT_STRIP_TRAILING_WHITESPACE)
-execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=include OUTPUT_VARIABLE own OUTPUT_STRIP_TRAILING_WHITESPACE)
+execute_process(COMMAND ${CMAKE_CXX_COMPILER} -dumpversion OUTPUT_VARIABLE version
+  OUTPUT_STRIP_TRAILING_WHITESPACE)
+execute_process(COMMAND ${CMAKE_CXX_COMPILER} -dumpmachine OUTPUT_VARIABLE machine
+  OUTPUT_STRIP_TRAILING_WHITESPACE)
+execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=include OUTPUT_VARIABLE own
+  OUTPUT_STRIP_TRAILING_WHITESPACE)
 string(REPLACE "-gnu" "-musl" musl "${machine}")
 if(musl_root)
   set(cxx "/usr/${machine}/include/c++/${version}")
@@ -44,7 +47,8 @@ file(CREATE_LINK "${linux}/linux" "${kernel}/linux" SYMBOLIC)
 file(CREATE_LINK "${linux}/asm-generic" "${kernel}/asm-generic" SYMBOLIC)
 file(CREATE_LINK "${asm}" "${kernel}/asm" SYMBOLIC)
 
-set(folders "${CMAKE_CURRENT_LIST_DIR}/musl" "${cxx}" "${cxx_machine}" "${musl_root}/usr/include/${musl}" "${own}"
+set(folders "${CMAKE_CURRENT_LIST_DIR}/musl" "${cxx}" "${cxx_machine}"
+  "${musl_root}/usr/include/${musl}" "${own}"
   "${kernel}")
 list(TRANSFORM folders PREPEND "-isystem ")
 list(JOIN folders " " folders)
