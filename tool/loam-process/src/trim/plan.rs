@@ -101,7 +101,8 @@ impl Pages {
     /// The pieces of a chunk that would be dropped.
     pub fn pieces(&self, hole: &Hole, pieces: &mut Vec<Piece>, sums: &mut Sums) {
         let (start, end) = whole_pages(hole);
-        let mut bytes = vec![0; 8 * AT_ONCE];
+        let pages = (end.saturating_sub(start) / PAGE).min(AT_ONCE as u64);
+        let mut bytes = vec![0; 8 * pages as usize];
         let mut current: Option<Piece> = None;
         let mut at = start;
         while at < end {
