@@ -7,14 +7,16 @@
 // does not depend on earlier cases. `golden_probe` alone lists the cases, one a line, with "exact"
 // or "bound" first.
 //
-//   pair_SIZE, new_64      malloc and free at once: the fast paths, in which every instruction counts
+//   pair_SIZE, new_64      malloc and free at once: the fast paths, in which every instruction
+//                          counts
 //   batch_SIZE             512 blocks, then 512 frees: refill and flush, shared out over pointers
 //   run_65536, run_1048576 pairs of large runs
 //   realloc_small          grows and shrinks inside a block's slot
 //   realloc_large          grows and shrinks a run in place, by pages
 //   calloc_256             zeroed, from the cache
 //   aligned_4096           posix_memalign of a page
-//   heap_pair_64, heap_batch_SIZE   the same of a private heap with a cache; malloc's where there are none
+//   heap_pair_64, heap_batch_SIZE   the same of a private heap with a cache; malloc's where there
+//                                   are none
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

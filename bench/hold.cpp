@@ -1,6 +1,6 @@
 // hold: a heap of a given size, and a thread that goes on with malloc and free.
 //
-//   hold BYTES SECONDS      prints "holding" once the heap is there, then "PAIRS_PER_SECOND" at the end
+//   hold BYTES SECONDS      prints "holding" once the heap is there, and "PAIRS_PER_SECOND" last
 //
 // Blocks of 48 B to 4 KiB, every third freed again, so that spans and runs are in all states. The
 // blocks are not touched: a reader reads the heap's records, and 8 GiB must fit on a small machine.

@@ -73,7 +73,11 @@ def struct_fields(counters, drop=""):
     for counter in counters:
         note = "" if counter["source"] != "sampling" else " [sampling]"
         kind = "double" if counter["kind"] == "ratio" else "uint64_t"
-        lines.append(f"  /** {counter['unit']}: {counter['meaning']}{note} */")
+        # The end of the comment stays with the last word.
+        comment = textwrap.wrap(f"{counter['unit']}: {counter['meaning']}{note}\u00a0*/", 100,
+                                initial_indent="  /** ", subsequent_indent="   *  ",
+                                break_long_words=False, break_on_hyphens=False)
+        lines += [line.replace("\u00a0", " ") for line in comment]
         lines.append(f"  {kind} {counter['id'].removeprefix(drop)};")
     return "\n".join(lines)
 

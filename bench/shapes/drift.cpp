@@ -2,25 +2,31 @@
 //
 // These are programs that fragmented heaps in practice, with one thread each:
 //
-//   cache     keeps --live bytes. A new block evicts the oldest ones; one time in ten it evicts a block at random, and the
-//             oldest takes that place. Sizes drift: 32 B to 2 KiB in the first round, up to 32 KiB in later ones.
-//   vectors   2,000 buffers grow side by side by half, to some 15 KiB each, and are freed; then one array of 32-byte
-//             records doubles to 8 MiB while each record gets a small block of its own; all is freed.
-//   phases    --live bytes of blocks of one size, up to an eighth less. In the next round all blocks but one in --kept (five)
-//             are freed at random, and blocks of another size, 1,000 to 50,000 bytes, take their place. All bytes are
-//             written. With --sizes 16-1000,3000 or the like, the ranges and sizes come in turn.
+//   cache     keeps --live bytes. A new block evicts the oldest ones; one time in ten it evicts a
+//             block at random, and the oldest takes that place. Sizes drift: 32 B to 2 KiB in the
+//             first round, up to 32 KiB in later ones.
+//   vectors   2,000 buffers grow side by side by half, to some 15 KiB each, and are freed; then one
+//             array of 32-byte records doubles to 8 MiB while each record gets a small block of its
+//             own; all is freed.
+//   phases    --live bytes of blocks of one size, up to an eighth less. In the next round all
+//             blocks but one in --kept (five) are freed at random, and blocks of another size,
+//             1,000 to 50,000 bytes, take their place. All bytes are written. With --sizes
+//             16-1000,3000 or the like, the ranges and sizes come in turn.
 //   buffers   20 buffers of 5 to 25 MiB. A random one is replaced; all bytes are written.
-//   aged      before the first round --live bytes of blocks of 16 to 416 bytes, of which nine in ten are freed at random.
-//             Then random blocks in a table of blocks of 16 to 1,000 bytes are replaced. Here time is the point: a heap that
-//             uses freed memory should not be slower for it.
-//   texts     20,000 buffers. A random one gets 1 to 40 bytes more by realloc(), until it has --longest bytes and starts
-//             anew: a program that keeps no room of its own and trusts the heap to do so.
-//   growth    an array that doubles from 1 MiB to --live: the new one is allocated and gets the content of the old one, the
-//             old one is freed, the rest is written.
-//   appends   a buffer that grows by realloc() to --live / 4 in each round, by doubling in half of the rounds and by an
-//             eighth in the other half, as a program does that reads a file of unknown length; new bytes are written.
-//   arrays    two arrays of --live bytes each stay. Temporaries of this length are computed from them, two at a time, and
-//             freed; one in four is half or one and a half times as long.
+//   aged      before the first round --live bytes of blocks of 16 to 416 bytes, of which nine in
+//             ten are freed at random. Then random blocks in a table of blocks of 16 to 1,000 bytes
+//             are replaced. Here time is the point: a heap that uses freed memory should not be
+//             slower for it.
+//   texts     20,000 buffers. A random one gets 1 to 40 bytes more by realloc(), until it has
+//             --longest bytes and starts anew: a program that keeps no room of its own and trusts
+//             the heap to do so.
+//   growth    an array that doubles from 1 MiB to --live: the new one is allocated and gets the
+//             content of the old one, the old one is freed, the rest is written.
+//   appends   a buffer that grows by realloc() to --live / 4 in each round, by doubling in half of
+//             the rounds and by an eighth in the other half, as a program does that reads a file of
+//             unknown length; new bytes are written.
+//   arrays    two arrays of --live bytes each stay. Temporaries of this length are computed from
+//             them, two at a time, and freed; one in four is half or one and a half times as long.
 //
 // Parameters: --mode, --live (cache, phases, aged, growth, appends, arrays), --sizes and --kept
 // (phases), --longest (texts), --count (blocks allocated in a round; appends for vectors and

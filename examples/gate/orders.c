@@ -1,7 +1,7 @@
 /* A service with open orders: each has a note and some lines, and goes after a while.
  *
  *   cc -O1 -o orders orders.c                       as it should be
- *   cc -O1 -DFORGETS_NOTES -o orders orders.c       with a fault: a closed order's note is never freed
+ *   cc -O1 -DFORGETS_NOTES -o orders orders.c       with a fault: a closed order's note stays
  *
  * ./orders [STEPS]   takes about a second without an argument, so that `loam record` sees its
  * memory often enough.

@@ -1,4 +1,5 @@
-// A web service: images.js PORT. Each image is a buffer outside the JavaScript heap, scaled down; the last 32 MiB are kept.
+// A web service: images.js PORT. Each image is a buffer outside the JavaScript heap, scaled down;
+// the last 32 MiB are kept.
 const http = require("http");
 
 const KEPT = 32 << 20;

@@ -4,7 +4,7 @@
 //
 //   DIR/session    the drainer's page: its process, its heartbeat, what happens when a ring is full
 //   DIR/PID.N      one process image: after its start, its exec or its fork
-//   DIR/PID.N.maps where stacks are sampled: the mappings of the image as the system shows them, when
+//   DIR/PID.N.maps where stacks are sampled: the image's mappings as the system shows them, when
 //                  its first stack is copied and again at its end
 //
 //   PID.N:  | control, 4 KiB | slots, 128 bytes each, kSlots of them | ring | ring | ...

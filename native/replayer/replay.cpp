@@ -9,8 +9,8 @@
 // pauses), --baseline (print the replayer's own memory and end), or --rooms (classes.h). apart.h
 // describes REPLAY_APART of the environment. Measured: the lab's lines
 // (native/workloads/README.md). A checkpoint also has:
-//   anonymous_bytes (RssAnon less the baseline), heap_bytes (mappings that hold blocks; null without
-//   a comparison), recorded_heap_bytes, live_blocks, threads.
+//   anonymous_bytes (RssAnon less the baseline), heap_bytes (mappings that hold blocks; null
+//   without a comparison), recorded_heap_bytes, live_blocks, threads.
 // The end line has heap_peak_bytes (the peak less the baseline), allocations and frees.
 //
 // The replayer's tables, stacks and buffers are mapped and touched before the baseline is taken.

@@ -2,7 +2,7 @@
  * 0.75 s or more is split in two: if nothing came in its first part, the thread gives back
  * what a clock would have given back, and waits for the rest (decision 136).
  *
- *   first part, at most until the heap is silent | heap::settle() | the rest, up to the same deadline
+ *   first part, until the heap is silent | heap::settle() | the rest, up to the same deadline
  *
  * While it gives back, the thread asks between pieces of some milliseconds whether what it waits
  * for has come.

@@ -1,7 +1,7 @@
 // A Poisson process over bytes: each byte is a point with the same small chance, so that a block is
 // sampled with a chance that its size alone decides, whatever the program does.
 //
-//   P(sampled) = 1 - exp(-bytes / mean)        weight = bytes / P(sampled): its expectation is `bytes`
+//   P(sampled) = 1 - exp(-bytes / mean)        weight = bytes / P(sampled), whose mean is `bytes`
 //
 // Without the mathematical library, which libloam must not need.
 #pragma once

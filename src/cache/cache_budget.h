@@ -6,7 +6,7 @@
 //   shared  = granted + (due beyond kDue)            what comes out of the room of all threads
 //
 //   granted + due <= most():     2 MiB, or half of the heap, at most 8 MiB (decisions 13 and 39)
-//   granted + due > unearned():  magazines grow only while misses are frequent (decisions 51 and 59)
+//   granted + due > unearned():  magazines grow only while misses are frequent (decisions 51, 59)
 //   shared of all threads:       SharedRoom<kProcessBytes, kProcessShare>
 //
 // A collection comes after a number of slow operations, or of frees. It finds the classes that had

@@ -6,7 +6,7 @@
 //             v           v              v              v
 //   slots:   [ p0 | p1 | p2 | ... | pn |    |    |    ]
 //
-//   base <= low <= head <= high <= base + capacity;   normally low = base and high = base + capacity
+//   base <= low <= head <= high <= base + capacity;   normally low = base, high = base + capacity
 //
 // An *armed* magazine has low = high = head, so that the next malloc or free takes the slow path
 // once. Two static caches without slots stand for threads that have not started and threads that

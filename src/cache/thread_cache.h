@@ -5,13 +5,13 @@
 //   free_slow       check the pointer, look, perhaps collect, attend, disarm, then push; or put
 //                   below, grow, or give the cold half away
 //
-//   part            what it decides                                                     where
-//   budget_         how long a magazine may be, when a class gives back                 cache_budget.h
-//   recent_         whether a pointer is one of the last frees                          recent_frees.h
-//   own_            where the thread's own blocks end, among those that share lines     own_lines.h
-//   checks_         when a free is looked at, and which pointers are checked            pointer_checks.h
-//   draws_          which calls are sampled, which block gets guards                    draws.h
-//   fall_           whether what the thread gives back should go to the system          thread_fall.h
+//   part       what it decides                                                      where
+//   budget_    how long a magazine may be, when a class gives back                  cache_budget.h
+//   recent_    whether a pointer is one of the last frees                           recent_frees.h
+//   own_       where the thread's own blocks end, among those that share lines      own_lines.h
+//   checks_    when a free is looked at, and which pointers are checked            pointer_checks.h
+//   draws_     which calls are sampled, which block gets guards                     draws.h
+//   fall_      whether what the thread gives back should go to the system           thread_fall.h
 //
 // An armed magazine sends the next call of its class here. The slow call lets a thread that
 // otherwise only hits its cache do the page heap's purge, and it tells a collection which classes

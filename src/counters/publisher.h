@@ -2,7 +2,8 @@
 // that the system does not allow to read the process's memory. It is an option: a thread writes an
 // image every kPeriodMs, whatever the program does.
 //
-//   FOLDER/PID.image     FOLDER: the option's value if it begins with "/", else $XDG_RUNTIME_DIR/loam, else /tmp/loam-UID
+//   FOLDER/PID.image     FOLDER: the option's value if it begins with "/", else
+//                        $XDG_RUNTIME_DIR/loam, else /tmp/loam-UID
 //
 // On Windows it is a named mapping instead (os/windows_publish.cpp), and Performance Monitor shows
 // the process's figures.

@@ -2,8 +2,8 @@
 // and the features that the user selects: canaries, a quarantine, zeroing, random slots, guard
 // pages and a log of frees.
 //
-//   malloc --> detour --> Hardening::allocate() --> PlainHeap::allocate_*  state noted, canary written
-//   free   --> detour --> Hardening::free()     --> quarantine --> PlainHeap::free_*  state, canary, poison checked
+//   malloc --> detour --> Hardening::allocate() --> PlainHeap::allocate_*  state, canary written
+//   free   --> detour --> Hardening::free()   --> quarantine --> PlainHeap::free_*  poison checked
 //
 // With guards or a quarantine, blocks above the largest class belong to walled_blocks: they lie
 // between inaccessible pages, and their addresses are held after they are freed. With guards, a

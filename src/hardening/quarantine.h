@@ -1,7 +1,8 @@
 // Freed blocks that are held back from reuse, oldest out first, so that a use after free does not
 // reach another live block, and shows.
 //
-//   held bytes of a stripe <= limit_ / stripes in use;   count <= kPlaces of it;   entries are the newest `count` of a ring
+//   held bytes of a stripe <= limit_ / stripes in use;   count <= kPlaces of it
+//   entries are the newest `count` of a ring
 //
 // Each thread uses a stripe with a lock of its own, so that frees of two threads rarely meet. A
 // stripe starts with its first block; then each of the other stripes may hold less.

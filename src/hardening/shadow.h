@@ -6,7 +6,7 @@
 //   kUnknown          no block that the hardened heap made ever began here
 //   kFreed            freed: in the quarantine, or free for the next request
 //   kLarge            a live block of whole pages: its record knows the size
-//                     (one with walls has no state: its addresses lie apart, and each would take a page here)
+//                     (one with walls has none: its addresses would take a page here)
 //   2 + bytes         a live small block of so many bytes, as they were asked for
 //
 // A state changes by a compare-and-swap where two threads may meet (two frees of one block), so a

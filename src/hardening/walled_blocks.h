@@ -4,12 +4,14 @@
 // free is reported, and no other block lies there meanwhile.
 //
 //   live:   | wall: no access | block, canary up to the page's end | wall: no access |
-//   freed:  | no access, no memory                                                  |  until kMostHeld or kMostHeldBytes came after
+//   freed:  | no access, no memory                                                  |
+//           until kMostHeld or kMostHeldBytes came after
 //
 // Of a sampled block also the callers of its allocation are kept, for reports: in a table while it
 // lives, and with its addresses from then on.
 //
-//   held_bytes_ <= kMostHeldBytes;   count_ <= kMostHeld;   the held ones are the newest count_ of a ring
+//   held_bytes_ <= kMostHeldBytes;   count_ <= kMostHeld
+//   the held ones are the newest count_ of a ring
 //
 // Live blocks are in the table of huge blocks (pages/huge_map.h), as blocks with walls.
 // Thread-safe; the lock is below the table's.

@@ -7,7 +7,7 @@
 // programs that unshare(2) or fork without exec.
 //
 //   off --enable()--> idle --poke(), something is worth purging--> starting --> running
-//                      ^                                              |refused     |fork(): the child has no thread
+//                      ^                                              |refused     |fork()
 //                      |                                              v            |
 //                      +<---------------- fork() ------------------ failed <-------+
 //

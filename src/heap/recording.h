@@ -3,7 +3,7 @@
 //
 //   off -> settling -> closed -> on -> closed -> off
 //
-//   settling   all threads take the slow path; nothing is recorded. Calls that were in a fast path end
+//   settling   all threads take the slow path; nothing is recorded. Calls in a fast path end
 //   closed     each thread waits before its next call; live blocks are recorded, or rings removed
 //   on         each call is recorded
 //

@@ -5,8 +5,10 @@
 //
 //   chunk, 1 MiB, aligned:  | guard | Chunk | piece | piece | ...   | guard |
 //
-//   in a chunk, a piece of n bytes begins at a multiple of n: so it lies in one of the system's pages, or is whole pages
-//   Chunk::free_units[p] = units of page p in free pieces;   idle_pages_ = pages that hold only free pieces
+//   in a chunk, a piece of n bytes begins at a multiple of n: so it lies in one of the system's
+//   pages, or is whole pages
+//   Chunk::free_units[p] = units of page p in free pieces
+//   idle_pages_ = pages that hold only free pieces
 //   Chunk::gone[p] <=> page p was given back; no piece lies in it
 //
 // Thread-safe by its own lock, the last in the lock order. allocate() returns zeroed pieces.

@@ -6,7 +6,8 @@
 // aligned so that a record's own address names its region. Extents (the parts of the region that
 // Loam has reserved) may be smaller than the region under a tight RLIMIT_AS.
 //
-//   header:  | guard | page_class 256 KiB | page_span 1 MiB | free records 32 KiB | slabs | scalars | span records ... | guard
+//   header:  | guard | page_class 256 KiB | page_span 1 MiB | free records 32 KiB | slabs |
+//            | scalars | span records ... | guard |
 //
 // An entry of the directory is the address where the class byte of the address space's first page
 // would stand, if the region's bytes reached back so far. So a reader adds an address's whole page

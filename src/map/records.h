@@ -3,11 +3,12 @@
 //
 // Span: one 64-byte line, outside the memory that it describes.
 //
-//    0        8       16       24       32      40       48      52       56     58  59  60  61  62  63
-//   +--------+--------+--------+--------+-------+--------+-------+--------+------+---+---+---+---+---+---+
-//   | free bits of up to 256 slots, or  | next  | prev   | first | unback | free | h | p | c | s | k | l |
-//   | pages and requested bytes (large) |       |        | page  | mask   | count|   |   |   |   |   |   |
-//   +--------+--------+--------+--------+-------+--------+-------+--------+------+---+---+---+---+---+---+
+//    0       8       16     24     32     40      48      52       56     58  59  60  61  62  63
+//   +-------+-------+------+------+------+-------+-------+--------+------+---+---+---+---+---+---+
+//   | free bits of up to 256      | next | prev  | first | unback | free | h | p | c | s | k | l |
+//   | slots, or pages and         |      |       | page  | mask   | count|   |   |   |   |   |   |
+//   | requested bytes (large)     |      |       |       |        |      |   |   |   |   |   |   |
+//   +-------+-------+------+------+------+-------+-------+--------+------+---+---+---+---+---+---+
 //
 // Lock: the bin's lock guards a small span; the page heap's lock guards a large span and every
 // slab.

@@ -4,7 +4,8 @@
 // While sampling is off, the fast paths do nothing for it. While it is on, every call takes the
 // slow path, which comes here, so counts are exact.
 //
-//   mean N calls from sample to sample, uniform in [1, 2N - 1]: a call is sampled with probability 1/N whatever its size
+//   mean N calls from sample to sample, uniform in [1, 2N - 1]: a call is sampled with probability
+//   1/N whatever its size
 //   live_rounding = N * sum over followed blocks of (slot - requested): an unbiased estimate
 //
 // A block whose bucket in the table (followed_blocks.h) is full is not followed, and is counted as

@@ -4,10 +4,12 @@
 // its memory, and the words around it are those that the allocator writes (glibc's malloc/malloc.c,
 // unchanged since 2.3):
 //
-//   chunk:  | size of the chunk before, if free | size, flags | block ... | next chunk: | ... | size, kBeforeInUse |
+//   chunk:       | size of the chunk before, if free | size, flags | block ... |
+//   next chunk:  | ... | size, kBeforeInUse |
 //
-//   main arena        in the program's [heap], and the chunk that follows says that this one is in use
-//   other arenas      the same in a heap of 64 MiB at a multiple of that, whose first words are its arena, the heap before, its size
+//   main arena        in the program's [heap]; the chunk that follows says that this one is in use
+//   other arenas      the same in a heap of 64 MiB at a multiple of that, whose first words are its
+//                     arena, the heap before, its size
 //   mappings          the chunk fills whole pages of a private mapping
 #if defined(__linux__)
 

@@ -8,7 +8,8 @@
 // that no lock may be held. A `bool` is false when the system refused; the caller counts that and
 // carries on.
 //
-//   reserve --> PROT_NONE --commit--> readable, writable, zero --purge--> zero, unbacked --release--> gone
+//   reserve --> PROT_NONE --commit--> readable, writable, zero --purge--> zero, unbacked
+//           --release--> gone
 //                         <--decommit--
 //
 // A program may lock its memory (mlockall()), and reserved memory would then count as locked. So

@@ -1,7 +1,7 @@
 // The slab that short spans fill, one span behind the other, so that other slabs become
 // whole.
 //
-//   | passed . . . . . | next . . . . . |       `next` names a page of the slab, or there is no slab
+//   | passed . . . . . | next . . . . . |     `next` names a page of the slab, or there is no slab
 //
 // Each page is passed once, even if pages behind it become free again. At its end the slab is
 // dropped, and begin() names the next one. Only backed pages serve, parked or free in the bitmap.

@@ -1,6 +1,6 @@
 // Counts the pages that the heap took fresh, and those for which kept memory must still go back.
 //
-//   taken()   pages of runs and of own mappings that held no memory when they were taken; only grows
+//   taken()   pages of runs and own mappings that held no memory when they were taken; only grows
 //   owed()    taken() - paid_: for this many of them no kept mapping has gone back yet
 //   newest    the last block in a mapping of its own that took fresh pages, until it is freed
 //

@@ -1,9 +1,11 @@
 // The pages by which the last long run made the heap's memory grow while freed memory lies idle. As
 // many idle pages should go back.
 //
-//   backed    the pages that the heap holds: used pages, free backed pages, and blocks in mappings of their own
+//   backed    the pages that the heap holds: used pages, free backed pages, and blocks in mappings
+//             of their own
 //   level     the highest `backed` so far, without `owed`; never falls
-//   owed      the fresh pages of the last long run beyond the level, for which no page has gone back since
+//   owed      the fresh pages of the last long run beyond the level, for which no page has gone
+//             back since
 //
 // For a run of several slabs, freed runs are too short or in pieces, so it takes fresh
 // memory beside them. A vector that doubles would leave its own size behind. So free pages go back

@@ -1,6 +1,7 @@
 // A table, by address, of the blocks that are too large for regions. Each has a mapping of its own.
 //
-//   open addressing, linear probing, at most 3/4 full; the table is a mapping between guards, and doubles when full
+//   open addressing, linear probing, at most 3/4 full; the table is a mapping between guards, and
+//   doubles when full
 //
 // Lock: own, below no other. Thread-safe. A block's mapping is made and removed outside the lock.
 #pragma once

@@ -1,10 +1,13 @@
 // Mappings of freed blocks that had a mapping of their own, kept for the next such block. Their
 // pages need not be faulted in again.
 //
-//   kept     only after a request arrived that a recently unmapped one could have served: a program that frees its only large
-//            buffer therefore keeps nothing. Keeping ends when no kept mapping was taken or requested for kKeptMs
-//   pages    of all kept mappings together: at most the pages that the heap otherwise uses, or kMostIdle
-//   go       after kKeptMs; and when the heap takes fresh pages meanwhile, as many pages, so that kept mappings raise no peak
+//   kept     only after a request arrived that a recently unmapped one could have served: a program
+//            that frees its only large buffer therefore keeps nothing. Keeping ends when no kept
+//            mapping was taken or requested for kKeptMs
+//   pages    of all kept mappings together: at most the pages that the heap otherwise uses, or
+//            kMostIdle
+//   go       after kKeptMs; and when the heap takes fresh pages meanwhile, as many pages, so that
+//            kept mappings raise no peak
 //
 // Not thread-safe: the page heap's lock covers it.
 #pragma once

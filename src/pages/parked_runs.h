@@ -1,8 +1,8 @@
 // Freed runs that wait for the next request of their kind. They are joined with each other, but not
 // with the free pages in the slabs' bitmaps.
 //
-//   page_span:  ... | tag|7 . . tag|7 | live | tag|9 . tag|9 | live ...      (Knuth's boundary tags)
-//   lists_[n] -> record -> record       runs of n pages, the last freed first; occupied_ marks the lists in use
+//   page_span:  ... | tag|7 . . tag|7 | live | tag|9 . tag|9 | live ...   (Knuth's boundary tags)
+//   lists_[n] -> record -> record   runs of n pages, the last freed first; occupied_ has the lists
 //
 // So a free joins neighbours, and a request finds the shortest run that is long enough, both in
 // O(1) and without a look at a bitmap. A parked run keeps its record (kind kParked) and the time

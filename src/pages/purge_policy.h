@@ -1,15 +1,15 @@
 // How many free pages to give back, and when. Pure arithmetic over counts and clock readings, so
 // that tests drive it through hours in microseconds.
 //
-//   soon   = peak use of the last kSoonMs                         pages that the program most likely uses again soon
+//   soon   = peak use of the last kSoonMs                  most likely used again soon
 //   again  = use now + `came back`, at most the peak of the last kSilenceMs
 //   late   = use now + `came back late`, at most the peak of the last kHoldMs
-//   keep   = the largest of the three - use now + kFloor          pages that the near future may need
-//   idle   = dirty - keep                                         pages that may go after no request took them for kSoonMs
-//   young  = the same                                             pages that may go at once, against the budget
+//   keep   = the largest of the three - use now + kFloor   the near future may need them
+//   idle   = dirty - keep                                  may go if none took them for kSoonMs
+//   young  = the same                                      may go at once, against the budget
 //   fallen = how far use fell on balance, without pages that went for that
 //   bound  = the larger of `came back` and used / kFallShare + kFallFloor
-//   fall   = the smaller of dirty and fallen, while it exceeds bound   pages that go at once, outside the budget
+//   fall   = the smaller of dirty and fallen, while it exceeds bound   goes at once, no budget
 //
 // `Came back` is how far use fell and rose again within kHoldMs, in the last kHoldMs or two. A
 // program that works in rounds keeps the pages that its rounds need. A program whose peak never

@@ -2,7 +2,7 @@
 // Empty spans stand with the page heap, in a list for each length. Batches of large runs stand in a
 // shard (page_shard.h).
 //
-//   newest -> ... -> oldest          entries: an empty span; or a batch of large runs of one length,
+//   newest -> ... -> oldest         entries: an empty span; or a batch of large runs of one length,
 //     |                              by its first run, which names the others (Span::standing)
 //     run -> run -> run
 //

@@ -1,7 +1,7 @@
 // The private heaps that exist, and the threads that have caches of them.
 //
-//   records: 512 bytes each in slabs of 256 KiB that are never given back; a free record waits in a queue, so that a
-//   handle is used again as late as possible
+//   records: 512 bytes each in slabs of 256 KiB that are never given back; a free record waits in a
+//   queue, so that a handle is used again as late as possible
 //
 // Lock: mutex_, above every heap's lock. Public functions take it themselves.
 #pragma once

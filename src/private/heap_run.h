@@ -28,12 +28,14 @@
 // the last may be shorter, so that the live blocks stay where they are:
 //
 //   slot_bytes     |        slot 0         |        slot 1         |
-//   piece_bytes    |  0  |  1  |  2  |  3 |  4  |  5  |  6  |  7 |       offset_of(5) = slot_bytes + piece_bytes
+//   piece_bytes    |  0  |  1  |  2  |  3 |  4  |  5  |  6  |  7 |
+//                  offset_of(5) = slot_bytes + piece_bytes
 //
 // The span's former record stays beside the new one until the span goes, because a thread without
 // the lock may read it.
 //
-//   record:  | header 96 B | states, 1 or 2 B a slot and one more | free bits, 8 B each 64 slots | of a mixed run: pieces
+//   record:  | header 96 B | states, 1 or 2 B a slot and one more | free bits, 8 B each 64 slots |
+//            | of a mixed run: pieces
 //            that follow a block's first, and the record that this one replaced |
 //
 // The span has everything of a run that loam_free() needs, so loam_free() does not touch the header

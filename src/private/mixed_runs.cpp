@@ -11,11 +11,12 @@
 //   1. a stretch of free pieces of an existing mixed run
 //   2. cached and held back blocks return, empty runs go, and the class tries once more
 //   3. a mixed run of as many pages as there is room for
-//   4. the span with the most free memory is cut anew: its live blocks stay, the rest becomes pieces
+//   4. the span with most free memory is cut anew: its live blocks stay, the rest becomes pieces
 //   5. a whole slot of a larger class
 //
 //   bin 0: lists of the mixed runs by `longest`, which is never less than the longest free stretch
-//   a mixed run's free_slots = its free pieces;   an empty one goes back at once, unless it is the newest starter page
+//   a mixed run's free_slots = its free pieces
+//   an empty one goes back at once, unless it is the newest starter page
 #include <algorithm>
 
 #include "map/metadata.h"

@@ -1,7 +1,8 @@
 // A thread's caches of the private heaps that it uses often: per heap a cache, per class a magazine
 // of slots. loam_alloc() pops, loam_free() pushes; neither takes a lock.
 //
-//   current_cache->heaps --> ThreadHeaps: 64 doors --> HeapCache of one heap --> magazine of one class: slots
+//   current_cache->heaps --> ThreadHeaps: 64 doors --> HeapCache of one heap
+//                        --> magazine of one class: slots
 //
 // The heap's address chooses a door and its place; the place names the heap and its generation.
 // Heaps compete for a place: a heap that comes kCacheAfter times in a row takes it. An open door

@@ -2,7 +2,7 @@
 // (LOAM_HEAP_CANARY), and freed blocks that are held back full of poison (LOAM_HEAP_POISON). As in
 // the hardened default heap (hardening.h), for each heap.
 //
-//   a held back slot is in the state kSlotCached;   bytes <= kMostBytes;   the newest `count` of a ring
+//   a held back slot is in the state kSlotCached;   bytes <= kMostBytes;   the newest `count`
 //
 // Under the heap's lock, but for canaries: the thread that has a block guards it.
 #include <cstring>

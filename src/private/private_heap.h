@@ -1,6 +1,6 @@
 // A private heap: its own spans, large blocks and caches, on the page heap that all heaps share.
 //
-//   account_.charged = records + pages of all runs (set aside ones included, and those on their way)
+//   account_.charged = records + pages of all runs (set aside ones and those on their way, too)
 //           <= account_.maximum unless that is 0
 //   slots of a bin's spans = free slots + slots that threads' caches hold + live slots
 //   taken - given = cached + live, those in mixed runs included

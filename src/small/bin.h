@@ -2,7 +2,8 @@
 //
 //   lists_[k] holds the spans with 0 < free slots whose share of used slots is in [k/8, (k+1)/8)
 //   full spans are in no list; every other span is in exactly one
-//   slots of all spans = counts_.free_slots + slots handed out (in magazines, in remote batches, in the stash, or live)
+//   slots of all spans = counts_.free_slots + slots handed out (in magazines, in remote batches, in
+//   the stash, or live)
 //
 // Slots are taken from the fullest span, so the emptier spans drain and go back whole. Every step
 // is O(1) a slot, and there is no search. So the hundredth round is as fast as the first.

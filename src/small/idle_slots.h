@@ -3,7 +3,8 @@
 //
 //   unwanted   = the fewest slots that were free at any time in this period and the one before
 //   backed     = bytes of free slots, without those of purged pages
-//   settled    = backed at the end of the last search that met every span: these slots share pages with live blocks
+//   settled    = backed at the end of the last search that met every span: these slots share pages
+//              with live blocks
 //   watched      backed > settled + kStep: periods are counted, and ticks must search
 //
 // A bin takes from its fullest spans, so its unwanted slots are in the emptiest spans.

@@ -17,7 +17,8 @@
 // part, and makes spans mixed there. It takes free memory from other parts before any fresh page
 // is touched. Blocks go back to the part of their span, whichever thread frees them.
 //
-//   parts in use = 1 << doublings_;   a home's part = home % parts in use;   parts not in use were never touched
+//   parts in use = 1 << doublings_;   a home's part = home % parts in use
+//   parts not in use were never touched
 //
 // Thread-safe.
 #pragma once

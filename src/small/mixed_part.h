@@ -7,9 +7,11 @@
 //   free                   .   .   1   1   1   .   .   .   .   1     1: in no block
 //   start                  1   .   .   .   .   1   .   1   .   .     1: a block begins
 //
-//   a block reaches from its start to the next start or free granule, so the two tables give its size;
-//   a page that no longer belongs to the span (Span::mixed.absent_pages) is one block, which is never handed out
-//   free_slots of a span = population of `free` + granules of absent pages;   start and free are disjoint
+//   a block reaches from its start to the next start or free granule: the two tables give its size
+//   a page that no longer belongs to the span (Span::mixed.absent_pages) is one block, which is
+//   never handed out
+//   free_slots of a span = population of `free` + granules of absent pages
+//   start and free are disjoint
 //   a span names its part from the moment it is mixed until its pages go back, and stays in it
 //
 // The start bit detects every double free, and every pointer into a block.

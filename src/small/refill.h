@@ -3,7 +3,7 @@
 //
 //   out           next              out + wanted
 //    |             |                 |
-//    [  missing()  |      got()      ]       filled from its end down: the first block to come is used first
+//    [  missing()  |      got()      ]   filled from its end down: the first to come is used first
 //
 // A cache's magazine is a stack whose top is the last place, so the blocks that came first are
 // handed out first. Each source of blocks (small_heap.h) adds below the blocks that are already

@@ -2,7 +2,7 @@
 // here instead of waiting. It leaves them in batches, with one atomic operation each. The next
 // thread with the bin's lock takes them all.
 //
-//   head_ -> batch -> batch -> ...      (a stack; pushed one by one, taken whole, so ABA cannot happen)
+//   head_ -> batch -> batch -> ...      (a stack; pushed one by one, taken whole: no ABA)
 //
 // Push is lock-free from any thread. Batches are 128 bytes of metadata, and do not lie in the freed
 // blocks.

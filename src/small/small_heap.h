@@ -5,7 +5,8 @@
 // from that bin. It takes free slots of the other bins before any fresh page is touched. Blocks go
 // back to the bin of their span, whichever thread frees them.
 //
-//   a class's bins in use = 1 << doublings_[class];   a home's bin = home % bins in use;   bins not in use were never touched
+//   a class's bins in use = 1 << doublings_[class];   a home's bin = home % bins in use
+//   bins not in use were never touched
 //   the bin of a span of bin_at(c, b) is b
 //
 // Thread-safe. A bin's lock is held for one bulk operation only. A thread that holds one takes no

@@ -11,7 +11,8 @@
 // requests left much of their slots unused, and the class has enough blocks, a class between the
 // fixed ones is made for the largest of them. Existing blocks never change.
 //
-//   numbers:  1 .. kSizeClassCount - 1 fixed;  kMixedClass;  kMixedClass + 1 .. kMixedClass + kMost split, the oldest first
+//   numbers:  1 .. kSizeClassCount - 1 fixed;  kMixedClass;
+//             kMixedClass + 1 .. kMixedClass + kMost split, the oldest first
 //   a request's class only ever becomes a finer one
 //   size_classes, private heaps and hardened blocks know the fixed ones only, and none is merged
 //

@@ -1,8 +1,8 @@
 // Freed blocks of one class on their way from one thread to another. Blocks that a full magazine
 // could not hold wait here in batches for a refill, and no span is touched on either side.
 //
-//   full_  -> batch -> batch -> ...    at most kMostBatches and kMostBytes of blocks, except when givers look at the
-//                                      same time; the newest batch on top
+//   full_  -> batch -> batch -> ...    at most kMostBatches and kMostBytes of blocks, except when
+//                                      givers look at the same time; the newest batch on top
 //   spare_ -> batch -> ...             emptied batches, for the next put
 //
 // Only for blocks that one thread frees and another takes. Blocks of a giver that was also the

@@ -5,7 +5,7 @@
  *   mixed, apart     long-lived blocks among short-lived ones; all blocks live equally long
  *   above, fitting   blocks of 25 bytes, just above one of glibc's sizes; blocks of 24
  *   steps, doubling  strings that grow by 16 bytes at a time; strings that double
- *   largest, cutoff  a cache that keeps the largest buffer, and one that keeps none above 2000 bytes
+ *   largest, cutoff  a cache that keeps the largest buffer; one that keeps none above 2000 bytes
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdint.h>

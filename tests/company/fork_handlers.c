@@ -4,7 +4,8 @@
 //
 //   fork_handlers                      the library is linked
 //   fork_handlers open LIBRARY         it is opened
-//   fork_handlers late LIBRARY HEAP    the heap is opened, then the library, whose handlers use that heap
+//   fork_handlers late LIBRARY HEAP    the heap is opened, then the library, whose handlers use
+//                                      that heap
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,8 @@
 // A program with a heap worth reading: blocks of every kind, several threads, a private heap. It
 // then prints the result of loam_stats_json(), and waits until its standard input ends.
 //
-//   target idle|split|busy|load   split: two sizes fill the heap; load: goes on allocating until its standard input ends
+//   target idle|split|busy|load   split: two sizes fill the heap; load: goes on allocating until
+//                                 its standard input ends
 #include <loam/loam.h>
 #include <loam/stats.h>
 

@@ -1,7 +1,8 @@
 // One mistake each, by name and size, for the table in docs/hardening.md. table.py reads the
 // promises there and runs this.
 //
-//   matrix list               every mistake: its name, S (blocks of spans), L (larger ones) or - (no block), a tab between
+//   matrix list               every mistake: its name, S (blocks of spans), L (larger ones) or -
+//                             (no block), a tab between
 //   matrix NAME SIZE [TIMES]  makes it, so often (once)
 //
 // Exit status 0: the mistake was not found.

@@ -3,8 +3,8 @@
 //
 //   Mutex                    os/mutex: the lock itself, its sleepers
 //   RemoteQueue              small/remote_queue.h: blocks on their way home
-//   ThreadHeaps, its doors   private/private_cache.h: stopping every thread's cache of a private heap
-//   DirectoryEntry           map/directory_entry.h: a new region, seen by a thread that gets a pointer into it
+//   ThreadHeaps, its doors   private/private_cache.h: stops every thread's cache of a private heap
+//   DirectoryEntry           map/directory_entry.h: a new region, seen with a pointer into it
 //
 // Mutex, RemoteQueue, ThreadHeaps and DirectoryEntry are the heap's own source, compiled with a
 // replaced std::atomic. PrivateHeap::stop_caches() and add_region() depend on the rest of the heap,

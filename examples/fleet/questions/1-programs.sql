@@ -1,7 +1,8 @@
 -- Which program wastes most?
 --
--- Waste is the resident heap beyond the live bytes, on average over a process's time. Each look at a process stands
--- for the time to the next one. Below 0: the program asked for pages that it never touched.
+-- Waste is the resident heap beyond the live bytes, on average over a process's time. Each look at
+-- a process stands for the time to the next one. Below 0: the program asked for pages that it never
+-- touched.
 WITH looks AS (
   SELECT program, trace, process,
     CAST(resident_heap AS DOUBLE) AS resident, CAST(live AS DOUBLE) AS live,

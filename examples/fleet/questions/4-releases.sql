@@ -1,6 +1,7 @@
 -- How did a release change a program's memory?
 --
--- Means over the processes of a release; the ratios compare with the release before, by the day of its first trace.
+-- Means over the processes of a release; the ratios compare with the release before, by the day of
+-- its first trace.
 WITH peaks AS (
   SELECT trace, process, CAST(max(resident_heap) AS DOUBLE) AS resident
   FROM samples
@@ -19,6 +20,7 @@ WITH peaks AS (
 )
 SELECT program, release, processes, peak_live, peak_resident, allocations,
   peak_live / lag(peak_live) OVER (PARTITION BY program ORDER BY since, release) AS peak_live_ratio,
-  peak_resident / lag(peak_resident) OVER (PARTITION BY program ORDER BY since, release) AS peak_resident_ratio
+  peak_resident / lag(peak_resident) OVER (PARTITION BY program ORDER BY since, release)
+    AS peak_resident_ratio
 FROM releases
 ORDER BY program, since, release

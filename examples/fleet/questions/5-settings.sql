@@ -1,7 +1,7 @@
 -- What would another allocator or setting save?
 --
--- Median figures of each trace's replays, compared with its replay on the allocator that it was recorded on. Replays
--- that do not reproduce the program are left out.
+-- Median figures of each trace's replays, compared with its replay on the allocator that it was
+-- recorded on. Replays that do not reproduce the program are left out.
 WITH figures AS (
   SELECT program, trace, process, allocator, settings, recorded,
     median(average) AS average, median(peak) AS peak, median(seconds) AS seconds

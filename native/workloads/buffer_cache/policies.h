@@ -2,14 +2,15 @@
 // up to `depth` buffers (a bucketed one this many in each bucket). One thread uses a cache.
 //
 //   none      every buffer comes from the heap and goes back to it
-//   heap      the same, but a buffer counts as malloc_usable_size() says: the allocator's own thread
-//             cache as a policy, with the rounding that it costs
+//   heap      the same, but a buffer counts as malloc_usable_size() says: the allocator's own
+//             thread cache as a policy, with the rounding that it costs
 //   largest   flawed: a returned buffer is kept, and when the cache is full the smallest one goes.
 //             Large buffers serve small requests and rarely leave
-//   cure      no buffer above the cut-off is cached, and a buffer that is returned to a full cache is
-//             freed
+//   cure      no buffer above the cut-off is cached, and a buffer that is returned to a full cache
+//             is freed
 //   buckets   a cached buffer serves only requests of its own 100 bytes: at most 99 are wasted
-//   loam      loam::buffer_cache as a program would use it, with this depth: eight classes a doubling
+//   loam      loam::buffer_cache as a program would use it, with this depth: eight classes a
+//             doubling
 //
 // A cached buffer serves a request if it is large enough. The first such buffer is taken, as the
 // article's single entry was. A new policy is a class here and a line in buffer-cache.cpp.

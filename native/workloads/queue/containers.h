@@ -3,7 +3,7 @@
 //   bool kConcurrent                   may several threads call it at once without a lock?
 //   void push(F&&)                     a functor of any type; most hold it as a std::function
 //   bool pop(Functor&)                 false if it is empty
-//   bool run_one(uint64_t& sum)        instead of pop: calls the functor where it lies, adds its result
+//   bool run_one(uint64_t& sum)        instead of pop: calls it in its place, adds its result
 //
 // A new container is a class here and a line in queue.cpp's table.
 #pragma once

@@ -1,5 +1,5 @@
 "use strict";
-// Unpacks the cells, draws those of one moment and one plane on one canvas, and says what a cell is.
+// Unpacks the cells, draws those of one moment and one plane on a canvas, and says what a cell is.
 (async () => {
   const map = JSON.parse(document.getElementById("loam-data").textContent);
   const at = (id) => document.getElementById(id);
