@@ -19,8 +19,10 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: static static-test fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-static setup-packages setup-windows build library tool lab lab-all lab-full test test-all check sanitize \
-	peers bench bench-build install uninstall format clean
+.PHONY: static static-test fleet release packages packages-test ageing windows compilers fuzz \
+	portability soak record-soak doctor-study help setup setup-build setup-test setup-lab \
+	setup-static setup-packages setup-windows build library tool lab lab-all lab-full test \
+	test-all check sanitize peers bench bench-build install uninstall format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,11 +64,13 @@ lab: setup-lab build ## Run the experiments lfh, tokens and sparse on every allo
 
 lab-all: setup-lab build ## All experiments in the quick form; about twenty minutes
 	@mkdir -p build/lab
-	build/loam lab $(ALL_EXPERIMENTS) --quick $(LAB_OPTIONS) --json build/lab/all.json --html build/lab/all.html
+	build/loam lab $(ALL_EXPERIMENTS) --quick $(LAB_OPTIONS) \
+	  --json build/lab/all.json --html build/lab/all.html
 
 lab-full: setup-lab build ## All experiments as the articles had them, or larger; most of a day
 	@mkdir -p build/lab
-	build/loam lab $(ALL_EXPERIMENTS) --full $(LAB_OPTIONS) --json build/lab/full.json --html build/lab/full.html
+	build/loam lab $(ALL_EXPERIMENTS) --full $(LAB_OPTIONS) \
+	  --json build/lab/full.json --html build/lab/full.html
 
 test: setup-test build ## Run every test; the last line sums them up
 	@tools/run_tests
@@ -105,13 +109,15 @@ record-soak: build ## Record 64 threads that hand blocks over, 10^8 events: none
 
 fleet: setup-test build ## Ask a dataset of traces the questions of examples/fleet by DuckDB and by Spark, and compare
 	@tools/setup fleet
-	@tools/cargo test --manifest-path tool/Cargo.toml --release --locked -p loam-cli --test all -- fleet:: --include-ignored
+	@tools/cargo test --manifest-path tool/Cargo.toml --release --locked -p loam-cli --test all \
+	  -- fleet:: --include-ignored
 
 fuzz: setup-test ## Fuzz the heap with libFuzzer for FUZZ_TIME seconds (four hours)
 	@tools/quietly build/log/fuzz.log cmake --preset fuzz
 	@cmake --build --preset fuzz --parallel $(JOBS) --target fuzz
 	@mkdir -p build/fuzzed
-	build/fuzz/tests/fuzz/fuzz -max_total_time=$(FUZZ_TIME) -max_len=8192 -timeout=120 -print_final_stats=1 \
+	build/fuzz/tests/fuzz/fuzz -max_total_time=$(FUZZ_TIME) -max_len=8192 -timeout=120 \
+	  -print_final_stats=1 \
 	  -artifact_prefix=build/fuzzed/ build/fuzzed tests/fuzz/corpus
 
 portability: setup-build ## The library with every compiler, C library and processor here; half an hour
@@ -125,12 +131,15 @@ compilers: setup-build ## The same with gcc and every clang
 
 soak: setup-test ## Random load for SOAK_TIME seconds (four hours), every assertion and invariant walk on
 	@tools/quietly build/log/soak.log cmake --preset dev -DLOAM_BUILD_WORKLOADS=OFF
-	@cmake --build --preset dev --parallel $(JOBS) --target loam stress stress_heaps stress_large_resizes fuzz_replay
-	LD_PRELOAD=build/dev/libloam.so build/dev/tests/stress/stress --seconds $$(($(SOAK_TIME) / 3)) --seed $$((RANDOM + 1))
+	@cmake --build --preset dev --parallel $(JOBS) \
+	  --target loam stress stress_heaps stress_large_resizes fuzz_replay
+	LD_PRELOAD=build/dev/libloam.so build/dev/tests/stress/stress \
+	  --seconds $$(($(SOAK_TIME) / 3)) --seed $$((RANDOM + 1))
 	build/dev/tests/stress/stress_heaps --seconds $$(($(SOAK_TIME) / 3)) --seed $$((RANDOM + 1))
 	build/dev/tests/stress/stress_large_resizes $$(($(SOAK_TIME) / 20 + 1)) $$((RANDOM + 1))
 	@mkdir -p build/fuzzed
-	build/dev/tests/fuzz/fuzz_replay --seconds $$(($(SOAK_TIME) / 3)) --seed $$RANDOM --keep build/fuzzed
+	build/dev/tests/fuzz/fuzz_replay --seconds $$(($(SOAK_TIME) / 3)) --seed $$RANDOM \
+	  --keep build/fuzzed
 
 peers: setup-build ## Build newer allocators from the registries' source packages, to compare with
 	@tools/peers/build
@@ -161,7 +170,8 @@ packages: setup-packages build ## Build every package into build/packages (PACKA
 	@packaging/build $(PACKAGES)
 
 static: setup-static ## The tool as one static file with heap and recorder inside, in build/packages (STATIC_TARGETS="x86_64 aarch64"); twelve minutes of processor time
-	@packaging/build $(foreach processor,$(STATIC_TARGETS),--variant $(processor)-gnu --variant $(processor)-musl) static
+	@packaging/build $(foreach processor,$(STATIC_TARGETS),\
+	  --variant $(processor)-gnu --variant $(processor)-musl) static
 
 static-test: STATIC_TARGETS := x86_64 aarch64
 static-test: setup-packages static ## Use these files in roots of other systems: bookworm, trixie, bullseye, musl, an empty one, aarch64
@@ -179,7 +189,8 @@ install: build ## Install library, tool, manual pages and completions (DESTDIR a
 	@cmake --install build/cmake --prefix $(or $(PREFIX),/usr/local)
 
 uninstall: ## Remove what `make install` with the same DESTDIR and PREFIX has installed
-	@test -f build/cmake/cmake_install.cmake || { echo "make uninstall: first 'make build', which says what is installed"; exit 2; }
+	@test -f build/cmake/cmake_install.cmake || \
+	  { echo "make uninstall: first 'make build', which says what is installed"; exit 2; }
 	@stage=$$(mktemp -d); trap 'rm -rf "$$stage"' EXIT; \
 	  DESTDIR=$$stage cmake --install build/cmake --prefix $(or $(PREFIX),/usr/local) > /dev/null; \
 	  (cd "$$stage"; find . ! -type d -print0) | (cd "$(or $(DESTDIR),/)"; xargs -0 rm -fv); \
@@ -191,4 +202,5 @@ format: ## Lay out C++ and Rust sources
 	@tools/cargo fmt --manifest-path tool/Cargo.toml --all
 
 clean: ## Remove what the build made (the peers stay)
-	@rm -rf build/cmake build/cargo build/workloads build/replayer build/log build/loam build/libloam.* build/libloam-record.so
+	@rm -rf build/cmake build/cargo build/workloads build/replayer build/log build/loam \
+	  build/libloam.* build/libloam-record.so

@@ -18,7 +18,8 @@ sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from paired import checks, curves, extract, frontier, gates, machine, programs, ratios, report, results
+from paired import (checks, curves, extract, frontier, gates, machine, programs, ratios, report,
+                    results)
 from paired import schedule, summaries, sweeps
 from paired.allocators import Allocator
 from paired.errors import SetupError, UsageError
@@ -278,7 +279,8 @@ done
 shift
 "$@"
 code=$?
-echo '{"seconds":2,"user_seconds":1,"system_seconds":0.5,"minor_faults":7,"rss_peak":4096}' >"$report"
+echo '{"seconds":2,"user_seconds":1,"system_seconds":0.5,"minor_faults":7,'\
+'"rss_peak":4096}' >"$report"
 exit $code
 """
 

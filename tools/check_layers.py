@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks the rules of src/ that a compiler does not check: which layer may include and name which,
 where the system and the processor may be named, what libloam.so may need, and how long a file may
-be.
+be. For every language: no line is wider than 100 columns.
 
-    tools/check_layers.py [--root DIR] [--library build/libloam.so] [--recorder build/libloam-record.so]
+    tools/check_layers.py [--root DIR] [--library build/libloam.so]
+                          [--recorder build/libloam-record.so]
     tools/check_layers.py --self-test
 
 Exit status: 0 nothing found, 1 something found, 2 bad usage.
@@ -54,6 +55,15 @@ FILE_IN_WORDS = re.compile(rf"(?<![\w/])(?:src/)?((?:{'|'.join(LAYERS)})/\w+\.(?
 
 REPORT_LINES = 500
 FAIL_LINES = 800
+
+COLUMNS = 100
+# Files whose lines may be wider: what a generator writes. (Documents have a rule of their own in
+# check_docs; pages, styles and scripts of tool/loam-report are output of the tool.)
+GENERATED = re.compile(r"\A(?:#!.*\n)?\W*(?:Generated|Written) .*\bby (?:tools|bench|tests)/")
+# Being changed by others at this moment.
+WAITING = ("tool/loam-census/", "tool/loam-process/src/trim/")
+# Lines that may be wider: a target's help, which `make help` reads from its line, and a link.
+WIDE_LINE = re.compile(r"^[\w-]+:.* ## |^\W*https?://\S+$")
 
 # The C library's own symbols. All others would be run-time dependencies.
 ALLOWED_LIBRARIES = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2",
@@ -108,8 +118,9 @@ RECORDER_IMPORTS = {
       "_ITM_registerTMCloneTable", "__stack_chk_fail"],
 }
 RECORDER_EXPORTS = re.compile(
-    r"^(loam_recorder|malloc|calloc|realloc|reallocarray|free|cfree|free_sized|free_aligned_sized|posix_memalign|memalign|aligned_alloc|"
-    r"valloc|pvalloc|malloc_trim|mmap|mmap64|munmap|mremap|prctl|loam_record_mark|_Zn[wa]\w+|_Zd[la]\w+)$")
+    r"^(loam_recorder|malloc|calloc|realloc|reallocarray|free|cfree|free_sized|free_aligned_sized|"
+    r"posix_memalign|memalign|aligned_alloc|valloc|pvalloc|malloc_trim|mmap|mmap64|munmap|mremap|"
+    r"prctl|loam_record_mark|_Zn[wa]\w+|_Zd[la]\w+)$")
 
 
 class Findings:
@@ -262,17 +273,42 @@ def check_length(path: Path, root: Path, findings: Findings) -> None:
                               f"that names {path.name}")
 
 
+def check_columns(path: Path, root: Path, findings: Findings) -> None:
+    text = path.read_text(errors="replace")
+    if GENERATED.match(text) or str(path.relative_to(root)).startswith(WAITING):
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > COLUMNS and not WIDE_LINE.match(line):
+            findings.error(f"{path.relative_to(root)}:{number}",
+                           f"{len(line)} columns; {COLUMNS} is the limit")
+
+
+def is_narrow(path: Path) -> bool:
+    """Whether it is code, of any language, or a script without a suffix."""
+    if path.suffix in {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".cmake", ".toml", ".yml", ".yaml",
+                       ".sh", ".sql", ".in", ".sbatch"}:
+        return True
+    if path.name in {"CMakeLists.txt", "Makefile", "rules"}:
+        return True
+    with path.open("rb") as file:
+        return path.suffix == "" and file.read(2) == b"#!"
+
+
 def tracked_sources(root: Path) -> list[Path]:
     """Hand-written code: the files that git knows or, without git, everything in the usual
     folders."""
     suffixes = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".cmake"}
+    return [path for path in tracked_files(root) if path.suffix in suffixes]
+
+
+def tracked_files(root: Path) -> list[Path]:
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True)
     if listed.returncode == 0:
         paths = [root / name for name in listed.stdout.decode().split("\0") if name]
     else:
         paths = [path for folder in ("src", "include", "native", "tool", "tests", "tools")
                  for path in (root / folder).rglob("*")]
-    return [path for path in paths if path.suffix in suffixes and path.is_file()
+    return [path for path in paths if path.is_file() and not path.is_symlink()
             and "vendor" not in path.relative_to(root).parts]
 
 
@@ -311,7 +347,8 @@ def check_library(library: Path, findings: Findings) -> None:
                          r"aligned_alloc|memalign|valloc|pvalloc|mall(?:info|opt)|cfree|"
                          r"__libc_\w+|__posix_memalign$|dlopen$|__register_atfork$|mlockall$|"
                          # waits (decision 136)
-                         r"(__)?p?poll(_chk)?$|p?select$|epoll_p?wait2?$|u?sleep$|(clock_)?nanosleep$)")
+                         r"(__)?p?poll(_chk)?$|p?select$|epoll_p?wait2?$|u?sleep$|"
+                         r"(clock_)?nanosleep$)")
     for symbol in exported:
         if not allowed.match(symbol.partition("@")[0]):
             findings.error(name, f"exports {symbol}, which is no part of the interface")
@@ -356,6 +393,8 @@ def check(root: Path, library: Path | None, recorder: Path | None = None) -> Fin
     check_lists(root, findings)
     for path in sorted(tracked_sources(root)):
         check_length(path, root, findings)
+    for path in sorted(filter(is_narrow, tracked_files(root))):
+        check_columns(path, root, findings)
     if library is not None:
         check_library(library, findings)
     if recorder is not None:
@@ -394,11 +433,15 @@ BROKEN = {
     "a list in another order": ("docs/architecture.md", "".join(
         f"| `src/{layer}` | it |\n" for layer in LAYERS), "docs/architecture.md: lists"),
     "a list that is gone": ("CONTRIBUTING.md", "\n", "lists the layers nowhere"),
+    "a wide line": ("src/base/a.h", "// " + "wide " * 20 + "\n", "is the limit"),
+    "a wide line of a script": ("tools/a", "#!/bin/sh\n# " + "wide " * 20 + "\n", "a:2: 102"),
+    "a wide line of CMake": ("src/CMakeLists.txt", "set(" + "wide " * 20 + ")\n", "is the limit"),
     "a file too long": ("src/base/a.h", "\n" * (FAIL_LINES + 1), "needs a note"),
 }
 GOOD = {
     "src/base/bits.h": "#include <immintrin.h>\n",
-    "src/os/os.h": '#include "base/bits.h"\n#include <sys/mman.h>\n#if defined(__linux__)\n#endif\n',
+    "src/os/os.h": '#include "base/bits.h"\n#include <sys/mman.h>\n'
+                   "#if defined(__linux__)\n#endif\n",
     "src/map/map.h": "struct Outer { friend struct PrivateThing; struct Inner; };\n",
     "src/pages/pages.h": "// Nothing is private here; os/os.h and src/base/bits.h are below.\n",
     "src/small/small.h": "class LOAM_CAPABILITY(\"lock\") Lock {};\n",
@@ -414,6 +457,8 @@ GOOD = {
     "src/README.md": "```\n" + "".join(f"{layer}  it\n" for layer in LAYERS[::-1]) + "```\n",
     "docs/architecture.md": "".join(f"| `src/{layer}` | it |\n" for layer in LAYERS[::-1]),
     "CONTRIBUTING.md": f"include order: `{' '.join(LAYERS)}`\n",
+    "Makefile": "docs: ## " + "help " * 25 + "\n",
+    "src/base/generated.h": "// Generated from a list by tools/gen.py.\n// " + "wide " * 25 + "\n",
 }
 
 

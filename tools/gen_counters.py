@@ -59,6 +59,10 @@ def load():
     return declared
 
 
+GENERATED = ("// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. "
+             "A test compares.\n")
+
+
 def camel(name):
     return "k" + "".join(part.capitalize() for part in name.split("_"))
 
@@ -93,8 +97,7 @@ def list_header(declared):
                     f'CounterScope::{camel(counter["scope"])}, '
                     f'CounterSource::{camel(counter["source"])}, {inside}}},')
     names = "\n".join(f"  {camel(counter['id'])}," for counter in declared["counter"])
-    return f"""// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
-#pragma once
+    return GENERATED + f"""#pragma once
 
 #include "base/config.h"
 
@@ -157,8 +160,7 @@ def derived_header(declared):
                 lines.append(f"  v[{camel(name)}] = {text};")
         return "\n".join(lines)
 
-    return f"""// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
-#pragma once
+    return GENERATED + f"""#pragma once
 
 #include <cstring>
 
@@ -213,7 +215,7 @@ def rust_ids(declared):
                                initial_indent="/// ",
                                subsequent_indent="/// ", break_long_words=False)
         lines.append(f'pub const {counter["id"].upper()}: &str = "{counter["id"]}";')
-    return """// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
+    return GENERATED + """\
 //! The ids of the counters and distributions: a slip of the pen does not compile.
 
 """ + "\n".join(lines) + "\n"
@@ -287,15 +289,18 @@ def manifest(declared):
     rows = []
     for place, (number, name, text, counter) in enumerate(monitored(declared)):
         first = MONITOR_NAMES + 2 * (place + 1)
-        kind = "perf_counter_bulk_count" if counter[
-            "kind"] == "counter" else "perf_counter_large_rawcount"
+        grows = counter["kind"] == "counter"
+        kind = "perf_counter_bulk_count" if grows else "perf_counter_large_rawcount"
         rows.append(
-            f"""          <counter id="{number}" uri="Loam.Heap.{counter['id']}" name={quoteattr(name)} nameID="{first}"
+            f"""          <counter id="{number}" uri="Loam.Heap.{counter['id']}" """
+            f"""name={quoteattr(name)} nameID="{first}"
               description={quoteattr(text)} descriptionID="{first + 1}"
               type="{kind}" detailLevel="standard" defaultScale="0">
             <counterAttributes><counterAttribute name="reference"/></counterAttributes>
           </counter>
 """)
+    described = "Heaps of programs that use Loam with LOAM_PUBLISH=1"
+    provider = 'callback="custom" applicationIdentity="loam.dll" providerType="userMode"'
     return f"""<?xml version="1.0" encoding="utf-8"?>
 <!-- Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
      Register with administrator's rights:  lodctr /m:loam_counters.man "FOLDER OF loam.dll"
@@ -303,10 +308,10 @@ def manifest(declared):
 <instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events">
   <instrumentation>
     <counters xmlns="http://schemas.microsoft.com/win/2005/12/counters" schemaVersion="1.1">
-      <provider callback="custom" applicationIdentity="loam.dll" providerType="userMode" symbol="Loam"
+      <provider {provider} symbol="Loam"
           providerName="Loam" providerGuid="{guid_of('kProvider')}">
         <counterSet guid="{guid_of('kCounterSet')}" uri="Loam.Heap" symbol="LoamHeap"
-            name="Loam Heap" nameID="{MONITOR_NAMES}" description="Heaps of programs that use Loam with LOAM_PUBLISH=1"
+            name="Loam Heap" nameID="{MONITOR_NAMES}" description="{described}"
             descriptionID="{MONITOR_NAMES + 1}" instances="multiple">
 {"".join(rows)}        </counterSet>
       </provider>
@@ -322,8 +327,7 @@ def resource(declared):
         strings += [name, text]
     rows = "\n".join('  {} "{}"'.format(MONITOR_NAMES + place, text.replace('"', '""'))
                      for place, text in enumerate(strings))
-    return f"""// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
-// The names that loam_counters.man registers. A part of loam.dll.
+    return GENERATED + f"""// The names that loam_counters.man registers. A part of loam.dll.
 STRINGTABLE
 BEGIN
 {rows}

@@ -269,7 +269,9 @@ def private_heaps(bench, quick, kind):
     arguments = ["--kind", kind, "--operations", operations]
     if quick:
         arguments += ["--heaps", 1000]
-    limit = " (many: as many hundreds as the C library has thread keys for)" if kind == "locked-pool" else ""
+    limit = ""
+    if kind == "locked-pool":
+        limit = " (many: as many hundreds as the C library has thread keys for)"
     return Gate(
         f"heaps-{kind}",
         f"private heaps: {kind}{limit}",

@@ -233,9 +233,12 @@ def drawing(generator, pages):
 
 def objects(generator, thousands):
     """JSON: a list of objects with lists and strings of several lengths in them."""
+    def tags():
+        return ",".join(f'"t{generator.randrange(50)}"' for _ in range(generator.randrange(6)))
+
     lines = (
         f'{{"id":{i},"name":"n{generator.randrange(thousands * 170)}","v":{generator.random():.6f},'
-        f'"tags":[{",".join(f"{chr(34)}t{generator.randrange(50)}{chr(34)}" for _ in range(generator.randrange(6)))}],'
+        f'"tags":[{tags()}],'
         f'"o":{{"a":{generator.randrange(9)},"b":"{"x" * generator.randrange(60)}"}}}}'
         for i in range(thousands * 1000)
     )

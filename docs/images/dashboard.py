@@ -50,7 +50,8 @@ STEP = 2
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>Loam heaps</title>
 <style>
-body { margin: 0; padding: 12px; background: #f4f5f5; font: 13px system-ui, sans-serif; color: #24292e; }
+body { margin: 0; padding: 12px; background: #f4f5f5; font: 13px system-ui, sans-serif;
+  color: #24292e; }
 .board { display: grid; grid-template-columns: repeat(24, 1fr); gap: 8px; }
 .panel { background: #fff; border: 1px solid #dcdfe3; border-radius: 2px; padding: 6px 8px; }
 .panel h2 { font-size: 13px; font-weight: 600; margin: 0 0 2px; }
@@ -58,7 +59,8 @@ body { margin: 0; padding: 12px; background: #f4f5f5; font: 13px system-ui, sans
 </style><body><div class="board"></div>
 <script>ECHARTS</script>
 <script>
-const UNITS = {bytes: [1024, ["B", "KiB", "MiB", "GiB"]], Bps: [1000, ["B/s", "kB/s", "MB/s", "GB/s"]],
+const UNITS = {bytes: [1024, ["B", "KiB", "MiB", "GiB"]],
+  Bps: [1000, ["B/s", "kB/s", "MB/s", "GB/s"]],
                ops: [1000, ["/s", "k/s", "M/s"]]};
 function shown(value, unit) {
   if (unit === "percentunit") return +(100 * value).toFixed(value < 0.01 ? 3 : 0) + " %";
@@ -78,13 +80,17 @@ for (const panel of PANELS) {
     animation: false,
     grid: {left: 8, right: 12, top: 8, bottom: 26, containLabel: true},
     legend: {bottom: 0, icon: "roundRect", itemHeight: 3, itemWidth: 14},
-    xAxis: {type: "time", splitLine: {show: true, lineStyle: {opacity: 0.4}}, axisLabel: {formatter: "{HH}:{mm}:{ss}", hideOverlap: true}},
-    yAxis: {type: "value", min: 0, splitNumber: 4, axisLabel: {formatter: value => shown(value, panel.unit)}},
-    series: panel.series.map(one => ({name: one.name, data: one.points, type: "line", symbol: "none",
+    xAxis: {type: "time", splitLine: {show: true, lineStyle: {opacity: 0.4}},
+      axisLabel: {formatter: "{HH}:{mm}:{ss}", hideOverlap: true}},
+    yAxis: {type: "value", min: 0, splitNumber: 4,
+      axisLabel: {formatter: value => shown(value, panel.unit)}},
+    series: panel.series.map(one => ({name: one.name, data: one.points, type: "line",
+      symbol: "none",
                                       lineStyle: {width: 1.5}, areaStyle: {opacity: 0.1}}))});
 }
 addEventListener("load", () => setTimeout(() => {
-  document.body.dataset.height = Math.ceil(document.querySelector(".board").getBoundingClientRect().bottom); }, 1000));
+  const board = document.querySelector(".board").getBoundingClientRect();
+  document.body.dataset.height = Math.ceil(board.bottom); }, 1000));
 </script>"""
 
 

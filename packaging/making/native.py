@@ -35,7 +35,9 @@ class Variant:
                  if shutil.which(word) is None]
         if self.name == "aarch64-musl" and not (MUSL_AARCH64 / "musl-gcc.specs").exists():
             lacks.append(str(MUSL_AARCH64))
-        return f"{' and '.join(lacks)} not found; `tools/setup test packages` installs what has it" if lacks else ""
+        if not lacks:
+            return ""
+        return f"{' and '.join(lacks)} not found; `tools/setup test packages` installs what has it"
 
 
 def cross(processor: str) -> tuple[str, ...]:

@@ -77,8 +77,8 @@ def wheel(variant: native.Variant, work: Path) -> tuple[str, bytes]:
     tag = f"py3-none-{tag_of(prefix, variant, work)}"
     all_files = {f"{NAME}/prefix/{name}": entry for name, entry in prefix.items()}
     for source in sorted((ROOT / "packaging/wheel" / NAME).glob("*.py")):
-        all_files[f"{NAME}/{source.name}"] = archive.Entry(source.read_bytes().replace(b"@VERSION@",
-                                                                                       version().encode()))
+        text = source.read_bytes().replace(b"@VERSION@", version().encode())
+        all_files[f"{NAME}/{source.name}"] = archive.Entry(text)
     info = f"{NAME}-{version()}.dist-info"
     readme = (ROOT / "packaging/wheel/README.md").read_text()
     texts = {

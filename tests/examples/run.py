@@ -2,7 +2,7 @@
 """Runs an example and compares what it prints with expected/NAME.txt.
 
     tests/examples/run.py run NAME PROGRAM
-    tests/examples/run.py windows NAME SOURCE FOLDER    compiled by mingw-w64 into FOLDER; run if Wine is there
+    tests/examples/run.py windows NAME SOURCE FOLDER    compiled by mingw-w64; run if Wine is there
 
 FOLDER stays, with the settings of Wine: programs that a first start of Wine leaves running still
 write to it.

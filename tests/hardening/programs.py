@@ -27,7 +27,8 @@ threads = [threading.Thread(target=work, args=(5,)) for _ in range(4)]
 [t.start() for t in threads]; [t.join() for t in threads]
 print(work(3), len(re.findall("9+", " ".join(words))), sorted(table)[:5])
 """
-CXX = "#include <map>\n#include <string>\n#include <vector>\nstd::map<std::string, std::vector<int>> m;\n" \
+CXX = "#include <map>\n#include <string>\n#include <vector>\n" \
+      "std::map<std::string, std::vector<int>> m;\n" \
       "int main() { m[\"a\"].push_back(1); return static_cast<int>(m.size()) - 1; }\n"
 SQL = """create table t(a integer primary key, b text);
 with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)

@@ -2,8 +2,8 @@
 """Installs Loam's packages by their own clients, in a place without any part of Loam, and uses
 them.
 
-    tests/packaging/packages.py [--full] CASE      one case; status 77 and a reason where it can not run here
-    tests/packaging/packages.py --full             all cases one after the other: `make packages-test`
+    tests/packaging/packages.py [--full] CASE   one case; 77 and a reason where it can not run
+    tests/packaging/packages.py --full          all cases one after the other: `make packages-test`
 
 packaging/build makes a package from the results of `make build`. `make test` runs the short form of
 each case; --full adds parts that take minutes or fetch from a registry.
@@ -266,12 +266,14 @@ LOADED_FROM = ("print(next(line.split()[-1] for line in open('/proc/self/maps') 
                "line))")
 FOREIGN = """
 import zlib, numpy, pandas, pyarrow, pyarrow.compute
-table = pandas.DataFrame({"key": numpy.arange(200_000) % 1000, "value": numpy.random.default_rng(1).random(200_000)})
+table = pandas.DataFrame({"key": numpy.arange(200_000) % 1000,
+                          "value": numpy.random.default_rng(1).random(200_000)})
 sums = table.groupby("key").value.sum()
 arrow = pyarrow.Table.from_pandas(table)
 again = pyarrow.compute.sum(arrow["value"]).as_py()
 temporaries = [numpy.ones((512, 512)) @ numpy.ones((512, 512)) for _ in range(50)]
-print(zlib.crc32(sums.to_numpy().tobytes()), again.hex(), temporaries[-1].sum(), pyarrow.default_memory_pool().backend_name)
+print(zlib.crc32(sums.to_numpy().tobytes()), again.hex(), temporaries[-1].sum(),
+      pyarrow.default_memory_pool().backend_name)
 """
 
 
@@ -477,7 +479,8 @@ def unpack(layout: Path, folder: Path) -> dict[str, Path]:
                    "diff_ids")
             expect(config["architecture"] == entry["platform"]["architecture"],
                    "architectures differ")
-            name = f"{tagged['annotations']['org.opencontainers.image.ref.name']}/{config['architecture']}"
+            tag = tagged['annotations']['org.opencontainers.image.ref.name']
+            name = f"{tag}/{config['architecture']}"
             with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
                 archive.extractall(folder / name)
             images[name] = folder / name / "usr/lib/libloam.so"

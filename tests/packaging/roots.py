@@ -2,7 +2,7 @@
 """Uses the tool of one file (`make static`) in roots of other systems: what it needs of them, and
 what it can do there.
 
-    tests/packaging/roots.py [--work DIR] [ROOT...]     default: all; skips what this machine can not make
+    tests/packaging/roots.py [--work DIR] [ROOT...]     default: all that this machine can make
 
 Roots are made of Debian's archive by mmdebstrap, without running anything in them. As root, because
 of chroot and namespaces.

@@ -2,7 +2,8 @@
 """Records a program with libloam-record.so, drains its rings as `loam record` does, and compares
 the events with the program's own statements.
 
-    drain.py --recorder FILE [--behind FILE] [--drop] [--slow SECONDS] [--die-after SECONDS] [--no-room BYTES]
+    drain.py --recorder FILE [--behind FILE] [--drop] [--slow SECONDS] [--die-after SECONDS]
+             [--no-room BYTES]
              [--code N] [--quiet] -- PROGRAM...
 
 A program prints on standard output, one a line:
@@ -10,7 +11,8 @@ A program prints on standard output, one a line:
     expect family NAME allocated N           the same by family
     expect processes N
     expect threads N                         in all of its processes
-    expect shared|apart|own SIZE             whether allocations of exactly that size share stamps: most do, few do, none does
+    expect shared|apart|own SIZE             whether allocations of exactly that size share stamps:
+                                             most do, few do, none does
     expect mapped|unmapped|trims SIZE N      events of that size, in all of its processes
 In every program, no free may come before its allocation, and no free may be of an unknown block. In
 a child that forked, blocks of the parent are excepted.
@@ -38,7 +40,8 @@ from pathlib import Path
 MAGIC = 0x31474E49524D4C00
 VERSION = 5
 SLOTS, CONTROL, SLOT, UNIT, LEASE = 65536, 4096, 128, 16, 1408
-TIME, ALLOCATE, FREE, FROM, TO, BEGINS, ENDS, FORKS, DROPPED, HIGH, TOUCHED, MAPPED, UNMAPPED, TRIMS = range(1, 15)
+(TIME, ALLOCATE, FREE, FROM, TO, BEGINS, ENDS, FORKS, DROPPED, HIGH, TOUCHED, MAPPED, UNMAPPED,
+ TRIMS) = range(1, 15)
 NAMED = {"mapped": MAPPED, "unmapped": UNMAPPED, "trims": TRIMS}
 REORDERED = 100_000  # ticks of the counter
 MOST_SHARING = 17  # native/recorder/event.h, kShareStamp
@@ -408,7 +411,8 @@ def main() -> int:
         err.seek(0)
         output, error = out.read(), err.read()
     failures = judge(session, output, child.returncode, options, error)
-    if options.die_after is not None and folder.exists() and "gone away" not in error and "expect nothing" not in output:
+    if (options.die_after is not None and folder.exists() and "gone away" not in error
+            and "expect nothing" not in output):
         failures.append(f"nothing was said about the drainer's end: {error!r}")
     if options.no_room and "unrecorded" not in error:
         failures.append(f"nothing was said about the lack of room: {error!r}")

@@ -58,7 +58,9 @@ def failure(command: list[str], case: str) -> str | None:
             said = f"{case}: it did not end in 150 seconds"
             print(f"{said} (try {attempt} of {TRIES})", flush=True)
             continue
-        said = f"{case}: {done.returncode}\n{done.stdout}{done.stderr}" if done.returncode != 0 else ""
+        said = ""
+        if done.returncode != 0:
+            said = f"{case}: {done.returncode}\n{done.stdout}{done.stderr}"
         is_lost_child = done.returncode == ABORTED and "DeathTest" in case
         if done.returncode != 1 and not is_lost_child or "FAILED" in done.stdout:
             break

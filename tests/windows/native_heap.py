@@ -22,7 +22,8 @@ from pathlib import Path
 import each
 
 DOCUMENT = Path(__file__).resolve().with_name("wine_heap.md")
-BEGIN, END = "<!-- tests/windows/native_heap.py: begin -->", "<!-- tests/windows/native_heap.py: end -->"
+BEGIN = "<!-- tests/windows/native_heap.py: begin -->"
+END = "<!-- tests/windows/native_heap.py: end -->"
 ROW = re.compile(r"^\| `(\S+)` \| (.*) \|$", re.M)
 FILTER = "*/win32.*:Win32*"
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """`loam stats` and `loam top` read the counters of a program for Windows that Wine runs.
 
-    tests/windows/watched.py --tool build/loam --wine WINE --program WATCHED     the environment is Wine's
+    tests/windows/watched.py --tool build/loam --wine WINE --program WATCHED
+
+The environment is Wine's.
 
 Exit status: 0 they agree with the program's own figures, 1 they do not, 77 the tool is not built.
 """

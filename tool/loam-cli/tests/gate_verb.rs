@@ -193,6 +193,8 @@ fn job(folder: &Path, flags: &str) -> (Option<i32>, String) {
         fs::copy(example.join(name), folder.join(name)).unwrap();
     }
     let workflow = fs::read_to_string(example.join("memory.yml")).unwrap();
+    // A step's second line is indented further.
+    let workflow = workflow.replace("\n          ", " ");
     let steps = workflow
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- run: "));

@@ -495,7 +495,8 @@ fn the_second_signal_ends_the_recording_and_leaves_the_program_alone() {
     let Some(_) = recorder() else { return };
     let place = Place::new("endings");
     let script = place.path("patient.sh");
-    let text = "#!/bin/bash\ntrap 'echo got it' TERM\necho ready\nfor i in {1..8}; do sleep 0.25; done\necho done\n";
+    let text = "#!/bin/bash\ntrap 'echo got it' TERM\necho ready\n\
+                for i in {1..8}; do sleep 0.25; done\necho done\n";
     common::executable(&script, text);
     let mut command = common::loam();
     command.current_dir(place.dir.path());
