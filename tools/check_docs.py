@@ -74,6 +74,12 @@ CXX_SUFFIXES = {".h", ".hpp", ".c", ".cpp"}
 # What bench/publish writes into the README, and figures with a column's unit.
 RESULTS = re.compile(r"<!-- results: begin.*?-->\n(.*?)<!-- results: end -->", re.S)
 UNIT = re.compile(r"^[\d.]+ ?(%|x|MiB|)$")
+# The README's sentence on real programs and the frontier, and what bench/publish wrote of them.
+FRONT = re.compile(r"took ([\d.]+) to ([\d.]+) of the fastest peer's speed and ([\d.]+) to "
+                   r"([\d.]+) of the smallest peak, but for (\w+) and (\w+); at (\d+) of eighty")
+PROGRAM_ROW = re.compile(r"^\| (\w+) [^|]*\|[^|]*\| ([\d.]+) \["
+                         r"[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \[", re.M)
+AHEAD = re.compile(r"a peer is ahead in both figures at (\d+)")
 FIGURE = re.compile(r"(?<![\w.,/-])(\d+(?:\.\d+)?) ?(%|x(?!\w)|MiB|)(?![\w.]*\w)")
 MAKE = re.compile(r"\bmake((?: [a-z][\w-]*)+)")
 
@@ -318,6 +324,27 @@ def check_figures(repository: Repository, errors: list[str]) -> None:
                                   f"{', '.join(sorted(known))}")
 
 
+def check_front_page(repository: Repository, errors: list[str]) -> None:
+    """The README's sentence on programs and the frontier must be that of the committed tables."""
+    said = FRONT.search(" ".join((repository.text("README.md") or "").split()))
+    rows = PROGRAM_ROW.findall(repository.text("bench/results/programs.md") or "")
+    ahead = AHEAD.search(repository.text("bench/results/frontier.md") or "")
+    if not rows or not ahead:
+        return
+    if not said:
+        errors.append("README.md: no sentence on real programs that check_docs could compare")
+        return
+    kept = [[float(speed), float(peak)] for name, speed, peak in rows
+            if not any(word.startswith(name) for word in (said[5], said[6]))]
+    speeds, peaks = zip(*kept)
+    is_so = [f"{figure:.2f}" for figure in (min(speeds), max(speeds), min(peaks), max(peaks))]
+    is_so.append(ahead[1])
+    told = [said[1], said[2], said[3], said[4], said[7]]
+    if told != is_so:
+        errors.append(f"README.md: says {', '.join(told)} of programs and points; bench/results "
+                      f"says {', '.join(is_so)}")
+
+
 def check_decisions(repository: Repository, errors: list[str]) -> None:
     """Each decision note must have one row in the index, with the note's own title and a status."""
     index = repository.text(DECISIONS + "README.md") or ""
@@ -386,6 +413,7 @@ def check(root: Path) -> list[str]:
         check_make_targets(repository, document, text, errors)
     check_size(repository, errors)
     check_figures(repository, errors)
+    check_front_page(repository, errors)
     check_decisions(repository, errors)
     check_comments(repository, errors)
     check_versions(repository, errors)
@@ -404,6 +432,8 @@ GOOD = {
                  "`3.14`, `std::vector::at()`, `NAME.cpp` and `malloc(3)` are no files.\n"
                  "```\n$ make test\nnot `checked()` here\n```\n"
                  + RESULTS_GOOD +
+                 "Loam took 0.93 to 1.32 of the fastest peer's speed and 0.94 to 1.10 of the "
+                 "smallest\npeak, but for xmllint and gawk; at 20 of eighty points.\n"
                  "With `run` Loam takes 0.60x and has 10.5 %, not 20.5 MiB.\n",
     "docs/map.md": "# Map\n\n## How it is found\n\n[up](../README.md), `../src/map/page_map.h`\n",
     "src/map/page_map.h": "struct PageMap : Base { int find(); union { int low; } word; };\n"
@@ -414,6 +444,9 @@ GOOD = {
     "src/CMakeLists.txt": "add_library(loam::loam_static ALIAS loam_static)\n",
     "docs/decisions/0001-a.md": "# 1. Pages are found\n",
     "docs/decisions/README.md": "| [1](0001-a.md) | Pages are found | stands |\n",
+    "bench/results/programs.md": "| z3 4 | 1 s | 0.93 [0.9] | a | 1 MiB | 1.10 [1] | b |\n"
+                                 "| lua 5 | 1 s | 1.32 [0.9] | a | 1 MiB | 0.94 [1] | b |\n",
+    "bench/results/frontier.md": "a peer is ahead in both figures at 20; else\n",
     "docs/cmake.md": "link `loam::loam_static`\n",
     "Makefile": ".PHONY: test\ntest:\n\ttrue\n",
     "include/loam/loam.h": "#define LOAM_HEADER_VERSION 203\n",
@@ -452,6 +485,11 @@ BROKEN = {
     "a figure of another day in a table": ("docs/a.md", "## `run`\n\n| Loam | glibc |\n|---|---|\n"
                                            "| 10.5 % | 14.2 % |\n", "says 14.2 %"),
     "an overhead of another day": ("docs/a.md", "Its overhead is 12 % under glibc.\n", "says 12 %"),
+    "a table of another day": ("bench/results/programs.md",
+                               "| z3 4 | 1 s | 0.93 [0.9] | a | 1 MiB | 1.10 [1] | b |\n"
+                               "| lua 5 | 1 s | 1.31 [0.9] | a | 1 MiB | 0.94 [1] | b |\n"
+                               "| gawk 5 | 1 s | 0.2 [0.9] | a | 1 MiB | 1.94 [1] | b |\n",
+                               "bench/results says 0.93, 1.31, 0.94, 1.10, 20"),
     "a time of another day": ("README.md", RESULTS_GOOD + "`run` takes Loam 0.61x.\n", "says 0.61"),
     "a long README": ("README.md", "line\n" * (README_LINES + 1), "is the limit"),
 }
