@@ -8,6 +8,7 @@
 //   exec       becomes `sleep 60`
 //   churn N    a block of N MiB that comes and goes, by pass_by()
 //   serve N    N blocks of 1 KiB that come and go, a hundred of them at a time, by serve()
+//   hurry N    N small blocks that come and go as fast as they can
 //   steadily   from now on a thread leaks until the program ends, by keep_steadily()
 //   storm      from now on a thread takes and gives back memory, as fast as it can, by pass_by()
 //   count      answers how many bytes the steady thread has lost
@@ -125,6 +126,12 @@ int main() {
       std::thread(keep_in_thread, blocks).join();
     } else if (order == "serve") {
       serve(count);
+    } else if (order == "hurry") {
+      for (std::size_t i = 0; i < count; i++) {
+        void* const block = std::malloc(48);
+        lost = block;
+        std::free(block);
+      }
     } else if (order == "fork") {
       const pid_t child = fork();
       if (child == 0) {

@@ -303,3 +303,64 @@ fn a_trace_of_probes_is_read_by_the_verbs_that_need_no_whole_program() {
         "{ran:?}"
     );
 }
+
+#[test]
+fn a_recording_that_costs_more_than_allowed_ends_and_the_rest_is_sampled() {
+    if common::recorder().is_none() || !may_probe() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let said = || std::fs::read_to_string(path("said")).unwrap();
+    let mut tool = common::loam();
+    tool.args(["record", "--cost", "0.1%", "--output"])
+        .arg(path("t.trace"))
+        .arg("--")
+        .arg(program())
+        .stderr(File::create(path("said")).unwrap());
+    let mut talker = Talker::start(&mut tool);
+    let begun = Instant::now();
+    while !said().contains("Ctrl-C ends it") {
+        assert!(begun.elapsed() < LONG, "{}", said());
+        assert_eq!(talker.ask("hurry 1000000"), "done");
+    }
+    talker.tell("quit");
+    assert_eq!(talker.line(), "bye");
+    assert!(talker.wait().success(), "{}", said());
+    assert!(said().contains("more than --cost 0.1%"), "{}", said());
+    assert!(
+        said().contains("for a replay of the whole program"),
+        "{}",
+        said()
+    );
+
+    // The whole part can be replayed, and says what it is.
+    let verb = |words: &[&str], trace: &str| {
+        let mut command = common::loam();
+        Ran::of(command.args(words).arg(path(trace)).output().unwrap())
+    };
+    let whole = verb(&["trace", "info"], "t.trace");
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    let ended = "the recording ended before the program did";
+    assert!(
+        whole.err.contains(ended) && !whole.out.contains("Sampled"),
+        "{whole:?}"
+    );
+    // What a sample holds is told by the tests above. This one says what it is.
+    let info = info(&path("t-sample.trace"));
+    assert_ne!(info["header"]["sampled"], serde_json::Value::Null);
+    assert_ne!(info["processes"][0]["process"]["allocator"], "Loam");
+    let refused = verb(&["pins"], "t-sample.trace");
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+
+    // A second time: the sample would be replaced.
+    std::fs::remove_file(path("t.trace")).unwrap();
+    let mut command = common::loam();
+    command.args(["record", "--cost", "10%", "--output"]);
+    command.arg(path("t.trace")).args(["--", "true"]);
+    let ran = Ran::of(command.output().unwrap());
+    assert!(
+        ran.code == Some(2) && ran.err.contains("t-sample.trace exists"),
+        "{ran:?}"
+    );
+}

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::elf::{Image, OwnMalloc};
 use crate::glibc;
+use crate::layout::RECORDER_NAME;
 use crate::mappings::Mapping;
 use crate::process::Pid;
 
@@ -60,7 +61,10 @@ pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<
     // A debugger or a linker may map a library's file as data, without allocating with it.
     let loaded = || mappings.iter().filter(|mapping| mapping.executable);
     let library = |(start, name): &(&str, &str)| {
-        let mut files = loaded().filter_map(Mapping::file_name);
+        let mut files = loaded()
+            .filter_map(Mapping::file_name)
+            // The recorder has the names of an allocator's functions and is none.
+            .filter(|file| !file.starts_with(RECORDER_NAME));
         let found = files.find(|file| file.starts_with(start));
         found.map(|file| Allocator {
             name: (*name).to_owned(),
@@ -148,5 +152,8 @@ mod tests {
         assert_eq!(of_process(-1, &[named("/bin/x")], false), None);
         let renamed = of_process(-1, &[named("/lib/libc.so.6")], true).unwrap();
         assert_eq!(renamed.name, "Loam");
+        let recorded = [named("/lib/libloam-record.so"), named("/lib/libc.so.6")];
+        let found = of_process(-1, &recorded, false).unwrap();
+        assert_eq!(found.name, "glibc's malloc", "the recorder is no allocator");
     }
 }

@@ -44,6 +44,9 @@ pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
         for damage in &survey.damage {
             output::print_warning(damage);
         }
+        if let Some(cut) = survey.processes[&stream].cut() {
+            output::print_warning(&cut);
+        }
         return Ok(Named::Trace(Box::new(survey), stream));
     }
     let named: Target = target.parse().map_err(|error: String| anyhow!(error))?;

@@ -77,15 +77,11 @@ pub struct RecordArgs {
     #[arg(long, requires = "pid", conflicts_with_all = ["stacks", "when_full"])]
     growth: bool,
 
-    /// Of the running process, set probes on its allocator, whatever it is, that take this part of
-    /// its time (2%)
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        requires = "pid",
-        conflicts_with_all = ["stacks", "when_full", "growth"],
-        value_parser = percent
-    )]
+    /// Take at most this part of the program's own processor time (10%). If the recording of all
+    /// events takes more, it ends there, and the rest of the program is sampled into a second file,
+    /// as of a running process. Of a running process: set probes on its allocator, whatever it is,
+    /// that take this part (2%)
+    #[arg(long, value_name = "PERCENT", conflicts_with = "growth", value_parser = percent)]
     cost: Option<f64>,
 
     /// Of the running process, record for so many seconds (default: until Ctrl-C)
@@ -128,7 +124,7 @@ pub enum Way {
 pub const COST: f64 = 0.02;
 
 /// What is recorded.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Subject {
     /// A program that is started.
     Command {
@@ -149,7 +145,7 @@ pub enum Subject {
 }
 
 /// What `record` is to do.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RecordOptions {
     /// The allocator to preload.
     pub allocator: Option<String>,
@@ -163,6 +159,8 @@ pub struct RecordOptions {
     pub max_size: Option<u64>,
     /// Requested bytes for each recorded stack, on average; 0: no stacks.
     pub stack_bytes: u64,
+    /// The part of the program's own time that the recording of all its events may take.
+    pub most: Option<f64>,
     /// Start even what can not take the preload.
     pub force: bool,
     /// What is recorded.
@@ -180,6 +178,7 @@ impl RecordArgs {
             drops_when_full: self.when_full == WhenFull::Drop,
             max_size: self.max_size,
             stack_bytes: self.stacks.unwrap_or(0).min(MOST_STACK_BYTES),
+            most: self.cost.filter(|_| self.pid.is_none()),
             force: self.force,
             subject: match self.pid {
                 Some(pid) => Subject::Process {

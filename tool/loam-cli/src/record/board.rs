@@ -17,6 +17,8 @@ use loam_format::trace::{End, Frame, Mark, Module, Process, Sample, Stack, Touch
 use loam_process::code::{Checksum, Checksums};
 use loam_process::rings::{Batch, Blocks};
 
+use super::cost::Cost;
+
 /// Where a process's blocks lie: followed by the drainer, looked at by the sampler.
 pub type Shared = Arc<Mutex<Blocks>>;
 
@@ -66,6 +68,8 @@ struct Known {
 /// Shared by all threads.
 #[derive(Debug, Default)]
 pub struct Board {
+    /// The part of a process's time that recording may take; none: any.
+    pub most: Option<f64>,
     /// Events that the drainer gave out.
     pub events: AtomicU64,
     /// Events that were lost.
@@ -81,6 +85,8 @@ pub struct Board {
     /// All is drained.
     pub is_drained: AtomicBool,
     reason: Mutex<Option<String>>,
+    costly: Mutex<Option<i32>>,
+    costs: Mutex<BTreeMap<u32, Cost>>,
     ended: Mutex<Option<(u32, ExitStatus)>>,
     live: Mutex<Vec<Live>>,
     modules: Mutex<Known>,
@@ -93,6 +99,14 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Board {
+    /// For a recording that may take this part of a process's time.
+    pub fn with_cost(most: Option<f64>) -> Board {
+        Board {
+            most,
+            ..Board::default()
+        }
+    }
+
     /// Ends the recording; the first reason is kept.
     pub fn end_recording(&self, reason: String) {
         lock(&self.reason).get_or_insert(reason);
@@ -102,6 +116,29 @@ impl Board {
     /// Ends the recording as was wanted.
     pub fn end_as_wanted(&self) {
         self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends the recording because it takes too much of this process's time.
+    pub fn end_costly(&self, pid: i32, reason: String) {
+        if !self.is_stopped() {
+            *lock(&self.costly) = Some(pid);
+            self.end_recording(reason);
+        }
+    }
+
+    /// The process for whose sake the recording ended.
+    pub fn costly(&self) -> Option<i32> {
+        *lock(&self.costly)
+    }
+
+    /// What recording a stream has taken by now.
+    pub fn costs(&self, stream: u32, cost: Cost) {
+        lock(&self.costs).insert(stream, cost);
+    }
+
+    /// That of all streams.
+    pub fn cost(&self) -> Cost {
+        lock(&self.costs).values().copied().sum()
     }
 
     /// Whether the recording is to end.

@@ -16,6 +16,7 @@ use loam_process::rings::{now, Batch, Began, Clock, Image, Pass, Session};
 
 use super::attach::{Answer, Attached};
 use super::board::{lock, Board, Live, Note, Shared};
+use super::cost::Cost;
 use super::describe::{Describer, Finding};
 use super::stacks::Follower;
 use super::unrecorded::{self, Unrecorded};
@@ -40,6 +41,9 @@ const LOOK: Duration = Duration::from_millis(5);
 /// ended.
 const LOOK_FOR_OTHERS: Duration = Duration::from_millis(100);
 
+/// How often what recording takes is looked at.
+const LOOK_AT_COSTS: Duration = Duration::from_millis(50);
+
 /// Why a program has a stream without events.
 const UNRECORDED: &str =
     "it was not recorded: it is static, or it was started without the recording's variables";
@@ -59,6 +63,7 @@ pub struct Drainer {
     by_name: BTreeMap<String, u32>,
     by_pid: BTreeMap<u32, u32>,
     streams: u32,
+    costed: Instant,
     codes: Codes,
     attached: Option<Arc<Attached>>,
     /// None: no command was started, or the kernel does not tell.
@@ -77,6 +82,8 @@ struct Running {
     events: u64,
     lost: u64,
     is_replaced: bool,
+    /// Its processor time when its recording began, in ticks.
+    ticks: Option<u64>,
     /// What the system called the process when it was looked at last.
     name: String,
 }
@@ -119,6 +126,7 @@ impl Drainer {
             by_name: BTreeMap::new(),
             by_pid: BTreeMap::new(),
             streams: 0,
+            costed: Instant::now(),
             codes: Codes::default(),
             attached,
             unrecorded,
@@ -148,6 +156,7 @@ impl Drainer {
                 break;
             }
             if is_look {
+                self.look_at_costs();
                 self.end_those_gone();
                 let is_over = self.images.is_empty() && self.board.is_subject_over();
                 if is_over && looked_for_others.elapsed() >= LOOK_FOR_OTHERS {
@@ -307,6 +316,7 @@ impl Drainer {
         let blocks = parents.map_or_else(Shared::default, |one| {
             Arc::new(Mutex::new(lock(&one.blocks).clone()))
         });
+        let ticks = ticks_of(&image);
         let stacks = Follower::new(image.pid() as i32, stream, &process);
         self.board.live().push(Live {
             stream,
@@ -325,6 +335,7 @@ impl Drainer {
             events: 0,
             lost: 0,
             is_replaced: false,
+            ticks,
             name: kernels_name(&program),
         });
     }
@@ -416,6 +427,35 @@ impl Drainer {
                 self.board.note(format!("a recording ends early: {error}"));
                 self.end(index, Ended::Unknown, Some(error.to_string()));
                 Pass::default()
+            }
+        }
+    }
+
+    /// What recording takes of each process's time, and whether that is too much.
+    fn look_at_costs(&mut self) {
+        if self.costed.elapsed() < LOOK_AT_COSTS {
+            return;
+        }
+        self.costed = Instant::now();
+        let each = Duration::from_secs(1) / rustix::param::clock_ticks_per_second().max(1) as u32;
+        for running in &self.images {
+            let Some((before, now)) = running.ticks.zip(ticks_of(&running.image)) else {
+                continue;
+            };
+            let cost = Cost {
+                events: running.events,
+                processor: each * now.saturating_sub(before).min(u32::MAX.into()) as u32,
+            };
+            self.board.costs(running.stream, cost);
+            if let Some(most) = self.board.most.filter(|most| cost.exceeds(*most)) {
+                let pid = running.image.pid() as i32;
+                let share = cost.share().unwrap_or_default();
+                let reason = format!(
+                    "it took about {:.0} % of the processor time of process {pid}, more than --cost {:.1}%; what comes later is sampled",
+                    100.0 * share,
+                    100.0 * most
+                );
+                self.board.end_costly(pid, reason);
             }
         }
     }
@@ -652,6 +692,15 @@ impl Drainer {
             }
         }
     }
+}
+
+/// The processor time of an image's process, in ticks, as long as it lives.
+fn ticks_of(image: &Image) -> Option<u64> {
+    if !image.is_seen() {
+        return None;
+    }
+    let stat = Stat::read(image.pid() as i32).ok()?;
+    (stat.started == image.start() && !stat.is_dead()).then_some(stat.cpu_ticks)
 }
 
 /// What the kernel calls a process that runs this file: 15 bytes.

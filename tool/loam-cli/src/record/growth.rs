@@ -4,7 +4,7 @@
 //! One thread reads the kernel's samples and writes the trace. Nothing of the process waits for it:
 //! samples that come too fast are lost, counted, and told.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{bail, Result};
 
@@ -15,11 +15,11 @@ use loam_process::perf::rights::Rights;
 use loam_process::process::{Pid, Stat};
 
 use super::args::RecordOptions;
+use super::ends::Ends;
 use super::progress::Progress;
 use super::target::Target;
 use super::written::Written;
 use super::{describe, name_of};
-use crate::ending::Watch;
 use crate::exit::{Coded, Exit};
 use crate::output;
 
@@ -27,12 +27,11 @@ use crate::output;
 const SAMPLED: &str = "each block is memory that came to the heap, seen by page faults";
 
 /// Runs the verb.
-pub fn record(options: &RecordOptions, pid: Pid, limit: Option<Duration>) -> Result<Exit> {
+pub fn record(options: &RecordOptions, pid: Pid, ends: &mut Ends) -> Result<Exit> {
     let target = Target::open(options)?;
     let mut growth = begin(pid)?;
     let words = describe::words_of(pid);
     let name = words.first().map(|word| name_of(word.as_ref()));
-    let ending = Watch::each_signal().begin()?;
     let (file, path) = target.settle(&name.unwrap_or_default(), pid as u32)?;
     let mut written = Written::begin(file, pid, &words, SAMPLED, options.max_size)?;
     let progress = Progress::begin();
@@ -46,8 +45,7 @@ pub fn record(options: &RecordOptions, pid: Pid, limit: Option<Duration>) -> Res
         let changes = growth.pass();
         written.take(&changes, growth.sites())?;
         written.look()?;
-        if !ending.take_signals().is_empty() || limit.is_some_and(|limit| begun.elapsed() >= limit)
-        {
+        if ends.are_reached() {
             break None;
         }
         let stat = Stat::read(pid);

@@ -18,12 +18,15 @@
 pub mod args;
 mod attach;
 mod board;
+mod cost;
 mod describe;
 mod drain;
+mod ends;
 pub mod growth;
 pub mod paths;
 mod probes;
 mod progress;
+mod rest;
 mod sample;
 mod stacks;
 mod start;
@@ -42,7 +45,7 @@ use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 
 use loam_format::trace::{Header, Statistics, WriteError};
 use loam_lab::allocators::{discover, spec};
@@ -59,8 +62,10 @@ use crate::run;
 use args::{RecordOptions, Subject, Way, COST};
 use attach::{Answer, Attached};
 use board::Board;
+use cost::NOTABLE;
 use describe::Describer;
 use drain::Drainer;
+use ends::Ends;
 use progress::Progress;
 use start::Start;
 use target::Target;
@@ -81,17 +86,25 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
     match &options.subject {
         Subject::Command { program, arguments } => record(options, program, arguments, layout),
         Subject::Process { pid, way, limit } => match way {
-            Way::Growth => growth::record(options, *pid, *limit),
-            Way::Probes(cost) => probes::record(options, *pid, *limit, *cost),
+            Way::Growth => growth::record(options, *pid, &mut Ends::of_process(*limit)?),
+            Way::Probes(cost) => {
+                if options.stack_bytes > 0 || options.drops_when_full {
+                    bail!(
+                        "--cost sets probes in a running process, which have stacks and no rings: leave out --stacks and \
+                         --when-full"
+                    );
+                }
+                probes::record(options, *pid, &mut Ends::of_process(*limit)?, *cost)
+            }
             Way::Best => match Attached::find(*pid)? {
                 Some(attached) => record_process(options, attached, *limit, layout),
                 None => match probes::refused(*pid)? {
-                    None => probes::record(options, *pid, *limit, COST),
+                    None => probes::record(options, *pid, &mut Ends::of_process(*limit)?, COST),
                     Some(why) => {
                         output::say(&format!(
                             "loam: {why}; the growth of its heap is recorded instead (--growth)"
                         ));
-                        growth::record(options, *pid, *limit)
+                        growth::record(options, *pid, &mut Ends::of_process(*limit)?)
                     }
                 },
             },
@@ -124,6 +137,13 @@ fn record(
         "be recorded",
         "loam record",
     )?;
+    if let (Some(_), Some(whole), false) = (options.most, &options.output, options.overwrite) {
+        let sample = rest::path_beside(whole);
+        if sample.exists() {
+            let shown = output::path(&sample);
+            bail!("{shown} exists, and the sample may have to be written there; --overwrite replaces it, or name another file with --output");
+        }
+    }
     let target = Target::open(options)?;
     let rings = start::rings_folder(&target.folder())?;
     let began = now();
@@ -155,7 +175,7 @@ fn record(
         }
     };
     let recording = Recording {
-        board: Arc::new(Board::default()),
+        board: Arc::new(Board::with_cost(options.most)),
         ending,
         path,
     };
@@ -164,7 +184,7 @@ fn record(
         Followed::Started(child),
         file,
         &header,
-        options.max_size,
+        options,
         (session, began, describer, starts),
     )
 }
@@ -202,7 +222,7 @@ fn record_process(
         Followed::Attached(attached, limit),
         file,
         &header,
-        options.max_size,
+        options,
         (session, began, describer, None),
     )
 }
@@ -265,7 +285,7 @@ impl Recording {
         followed: Followed,
         file: File,
         header: &Header,
-        max_size: Option<u64>,
+        options: &RecordOptions,
         (session, began, describer, starts): (Session, u64, Describer, Option<Unrecorded>),
     ) -> Result<Exit> {
         let (notes, taken) = mpsc::sync_channel(WAITING);
@@ -282,22 +302,22 @@ impl Recording {
             attached.clone(),
             starts,
         );
+        let max_size = options.max_size;
         let board = &self.board;
-        let (refused, streams, written) = thread::scope(|scope| {
+        let (refused, left, streams, written) = thread::scope(|scope| {
             let writer = scope.spawn(move || write::write(file, header, max_size, &taken, board));
             let sampler = scope.spawn(move || sample::sample(began, &notes, board));
             let drainer = scope.spawn(|| drainer.run());
-            let refused = match followed {
-                Followed::Started(child) => {
-                    self.attend(child);
-                    None
+            let (refused, left) = match followed {
+                Followed::Started(child) => (None, self.attend(child)),
+                Followed::Attached(attached, limit) => {
+                    (self.attend_process(&attached, limit), None)
                 }
-                Followed::Attached(attached, limit) => self.attend_process(&attached, limit),
             };
             let streams = drainer.join();
             // Its sender goes with it, so the writer ends.
             let _ = sampler.join();
-            (refused, streams, writer.join())
+            (refused, left, streams, writer.join())
         });
         let streams =
             streams.map_err(|_| anyhow::anyhow!("the drainer failed; please report it"))?;
@@ -306,7 +326,17 @@ impl Recording {
         if let (Some(attached), 0) = (attached, streams) {
             return Err(unrecorded(&attached, refused));
         }
-        self.report(streams, written)
+        let exit = self.report(streams, written);
+        match (left, self.board.costly()) {
+            (Some(child), Some(pid)) => {
+                if let Err(error) = exit {
+                    output::print_error(&error);
+                }
+                let ends = Ends::of_program(self.ending, child);
+                rest::sample(options, &self.path, pid, ends)
+            }
+            _ => exit,
+        }
     }
 
     /// The same for a process that runs already; why its heap does not record, if it said so. The
@@ -365,8 +395,9 @@ impl Recording {
         refused
     }
 
-    /// Until all is drained: takes signals, collects the command, shows how far it has come.
-    fn attend(&self, mut child: Child) {
+    /// Until all is drained: takes signals, collects the command, shows how far it has come. The
+    /// command, if it runs on.
+    fn attend(&self, mut child: Child) -> Option<Child> {
         let mut progress = Progress::begin();
         let mut signals = 0;
         while !self.board.is_drained.load(Ordering::SeqCst) {
@@ -395,6 +426,7 @@ impl Recording {
             self.board.command_ended(child.id(), status);
         }
         progress.end();
+        self.board.command().is_none().then_some(child)
     }
 
     fn report(&self, streams: u32, written: Result<Statistics, WriteError>) -> Result<Exit> {
@@ -446,6 +478,21 @@ impl Recording {
             &statistics,
             self.board.dropped.load(Ordering::Relaxed),
         ));
+        if self.board.costly().is_some() {
+            output::say(&format!(
+                "loam: {shown} has every event up to there; for a replay of the whole program, record it without --cost"
+            ));
+        }
+        let share = self.board.cost().share();
+        if let Some(share) =
+            share.filter(|share| *share >= NOTABLE && self.board.costly().is_none())
+        {
+            output::say(&format!(
+                "loam: recording took about {:.0} % of the program's processor time; `--cost 10%` ends it where it takes more, and \
+                 samples the rest",
+                100.0 * share
+            ));
+        }
         Ok(own)
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! One thread reads what the probes write, walks the heap from time to time, and writes the trace.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{bail, Result};
 
@@ -16,11 +16,11 @@ use loam_process::probes::{Probes, Source};
 use loam_process::process::{Pid, Stat};
 
 use super::args::RecordOptions;
+use super::ends::Ends;
 use super::progress::Progress;
 use super::target::Target;
 use super::written::Written;
 use super::{describe, name_of, paths};
-use crate::ending::Watch;
 use crate::exit::{Coded, Exit};
 use crate::output;
 
@@ -50,12 +50,7 @@ fn sources(pid: Pid) -> Result<Vec<Source>> {
 }
 
 /// Runs the verb.
-pub fn record(
-    options: &RecordOptions,
-    pid: Pid,
-    limit: Option<Duration>,
-    cost: f64,
-) -> Result<Exit> {
+pub fn record(options: &RecordOptions, pid: Pid, ends: &mut Ends, cost: f64) -> Result<Exit> {
     let coded = |why: String| Coded {
         exit: Exit::Error,
         message: format!(
@@ -70,7 +65,6 @@ pub fn record(
     let target = Target::open(options)?;
     let words = describe::words_of(pid);
     let name = words.first().map(|word| name_of(word.as_ref()));
-    let ending = Watch::each_signal().begin()?;
     let rights = Rights::over(pid);
     let probes = Probes::begin(pid, sources, cost);
     let mut probes = probes.map_err(|error| coded(rights.explain_probes(&error)))?;
@@ -89,8 +83,7 @@ pub fn record(
             .map_err(|error| coded(rights.explain_probes(&error)))?;
         written.take(&changes, probes.sites())?;
         written.look()?;
-        if !ending.take_signals().is_empty() || limit.is_some_and(|limit| begun.elapsed() >= limit)
-        {
+        if ends.are_reached() {
             break None;
         }
         if probes.is_over() {

@@ -98,6 +98,9 @@ pub fn ready_with(
 ) -> Result<Ready> {
     let stream = survey.choose(which.process)?;
     let process = &survey.processes[&stream];
+    if let Some(cut) = process.cut() {
+        output::print_warning(&cut);
+    }
     let speed_percent = (which.speed).percent(process.last_time.saturating_sub(process.first_time));
     let wishes = Wishes {
         pauses: speed_percent != 0,
@@ -239,6 +242,9 @@ fn remarks(survey: &Survey, prepared: &Prepared) -> Vec<String> {
             "The trace was recorded on {recorded}, this machine is {here}: sizes of the program's \
              own types may differ there, and times do."
         ));
+    }
+    if let Some(cut) = survey.processes[&prepared.stream].cut() {
+        remarks.push(format!("{}{}.", cut[..1].to_uppercase(), &cut[1..]));
     }
     if prepared.large > 0 && prepared.large_seen * 2 < prepared.large {
         remarks.push(format!(

@@ -44,6 +44,9 @@ pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     };
     output::write_stdout(&text)?;
     names::warn_of_other_files(&symbols);
+    if let Some(cut) = survey.processes[&stream].cut() {
+        output::print_warning(&cut);
+    }
     for damage in &survey.damage {
         output::print_warning(damage);
     }

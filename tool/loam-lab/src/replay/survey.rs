@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use loam_format::trace::{Batch, End, Event, Header, How, Item, Process, Sample, Wanted};
+use loam_format::trace::{Batch, End, Ended, Event, Header, How, Item, Process, Sample, Wanted};
 use loam_format::words;
 
 use super::{lineage, ReplayError};
@@ -39,6 +39,19 @@ pub struct ProcessSurvey {
 }
 
 impl ProcessSurvey {
+    /// That the trace ends before the program did, and why, if it says so.
+    pub fn cut(&self) -> Option<String> {
+        let end = self.end.as_ref()?;
+        let reason = end
+            .reason
+            .as_deref()
+            .filter(|_| end.ended == Ended::Running)?;
+        Some(format!(
+            "the recording ended before the program did, and no figure has what came later: {}",
+            loam_format::plain::line(reason)
+        ))
+    }
+
     /// The processor time that the last sample found, in seconds.
     pub fn processor_seconds(&self) -> Option<f64> {
         let nanoseconds = |sample: &Sample| Some(sample.user_time? + sample.system_time?);
