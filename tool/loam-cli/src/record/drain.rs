@@ -451,7 +451,8 @@ impl Drainer {
                 let pid = running.image.pid() as i32;
                 let share = cost.share().unwrap_or_default();
                 let reason = format!(
-                    "it took about {:.0} % of the processor time of process {pid}, more than --cost {:.1}%; what comes later is sampled",
+                    "it took about {:.0} % of the processor time of process {pid}, more than \
+                     --cost {:.1}%; what comes later is sampled",
                     100.0 * share,
                     100.0 * most
                 );

@@ -90,8 +90,8 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
             Way::Probes(cost) => {
                 if options.stack_bytes > 0 || options.drops_when_full {
                     bail!(
-                        "--cost sets probes in a running process, which have stacks and no rings: leave out --stacks and \
-                         --when-full"
+                        "--cost sets probes in a running process, which have stacks and no rings: \
+                         leave out --stacks and --when-full"
                     );
                 }
                 probes::record(options, *pid, &mut Ends::of_process(*limit)?, *cost)
@@ -141,7 +141,10 @@ fn record(
         let sample = rest::path_beside(whole);
         if sample.exists() {
             let shown = output::path(&sample);
-            bail!("{shown} exists, and the sample may have to be written there; --overwrite replaces it, or name another file with --output");
+            bail!(
+                "{shown} exists, and the sample may have to be written there; --overwrite \
+                 replaces it, or name another file with --output"
+            );
         }
     }
     let target = Target::open(options)?;
@@ -480,7 +483,8 @@ impl Recording {
         ));
         if self.board.costly().is_some() {
             output::say(&format!(
-                "loam: {shown} has every event up to there; for a replay of the whole program, record it without --cost"
+                "loam: {shown} has every event up to there; for a replay of the whole program, \
+                 record it without --cost"
             ));
         }
         let share = self.board.cost().share();
@@ -488,8 +492,8 @@ impl Recording {
             share.filter(|share| *share >= NOTABLE && self.board.costly().is_none())
         {
             output::say(&format!(
-                "loam: recording took about {:.0} % of the program's processor time; `--cost 10%` ends it where it takes more, and \
-                 samples the rest",
+                "loam: recording took about {:.0} % of the program's processor time; `--cost 10%` \
+                 ends it where it takes more, and samples the rest",
                 100.0 * share
             ));
         }
