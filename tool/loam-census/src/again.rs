@@ -3,9 +3,10 @@
 //!
 //! ```text
 //!  what the first look did not reach  -> those that live at the same place, of the same size
-//!  roots, and every word of the heap  -> a pointer to one of them: from a root or a live block: reached
-//!                                                                  from another one of them: an edge
-//!                                                                  from free memory: nothing
+//!  roots, and every word of the heap  -> a pointer to one of them:
+//!                                        from a root or a live block: reached
+//!                                        from another one of them: an edge
+//!                                        from free memory: nothing
 //!  a pointer to just before one of them                            : it is in doubt
 //!  what is reached                    -> along the edges
 //! ```
@@ -49,8 +50,8 @@ pub struct Verdict {
 
 /// Some programs keep no pointer to an array, but one to where its element 0 would be, though the
 /// array begins with its element 1. So far from an array, at most, such a pointer leads; and so
-/// long is the shortest array for which that counts. Chosen: short blocks lie so close to each other
-/// that a pointer to one is a pointer to just before another.
+/// long is the shortest array for which that counts. Chosen: short blocks lie so close to each
+/// other that a pointer to one is a pointer to just before another.
 const BEFORE: u64 = 64;
 const ARRAY: u64 = 256;
 

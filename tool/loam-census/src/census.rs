@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  look 1   blocks, edges with types, roots -> walk -> blocks that nothing reaches
-//!  look 2   only if there are such blocks: pointers to them; what nothing reached both times is lost
+//!  look 2   if there are such blocks: pointers to them; what nothing reached both times is lost
 //!  then     of look 1: holders -> rows
 //! ```
 //!
@@ -113,7 +113,8 @@ pub struct Census {
     pub lost: Sum,
     /// Groups of them, by bytes held.
     pub groups: Vec<Group>,
-    /// Blocks that are reached only from dead parts of stacks, or to just before which a pointer leads.
+    /// Blocks that are reached only from dead parts of stacks, or to just before which a pointer
+    /// leads.
     pub doubtful: Sum,
     /// Blocks that one look did not reach, and the other did.
     pub fleeting: Sum,

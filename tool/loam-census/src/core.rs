@@ -1,7 +1,7 @@
 //! ELF cores: the kernel's, `gcore`'s and `coredumpctl`'s, compressed or not, whole or cut off.
 //!
 //! ```text
-//!  PT_LOAD   address, length in memory, length in the file: what a filter left out is missing at the end
+//!  PT_LOAD   address, length in memory, length in the file: what a filter left out is not there
 //!  PT_NOTE   threads' registers, the process's number and name, which file lies where
 //! ```
 //!
@@ -273,8 +273,8 @@ impl Core {
         }
         if left_out > 0 {
             self.problems.push(format!(
-                "{} of writable memory are not in the core (coredump_filter, or a limit of its size): what lies there, and \
-                 what only it points to, was not seen",
+                "{} of writable memory are not in the core (coredump_filter, or a limit of its \
+                 size): what lies there, and what only it points to, was not seen",
                 of_bytes(left_out as f64)
             ));
         }
@@ -311,10 +311,14 @@ impl Core {
                 .join(", ");
             let more = others.len().saturating_sub(4);
             self.problems.push(format!(
-                "{} files are missing here or are not those of the core, so names of types and variables are missing: \
-                 {shown}{}",
+                "{} files are missing here or are not those of the core, so names of types and \
+                 variables are missing: {shown}{}",
                 others.len(),
-                if more > 0 { format!(" and {more} others") } else { String::new() }
+                if more > 0 {
+                    format!(" and {more} others")
+                } else {
+                    String::new()
+                }
             ));
         }
     }
@@ -362,7 +366,8 @@ impl Core {
         let known = read.and_then(|_| version_in(&bytes)).or_else(named);
         if known.is_none() {
             self.problems.push(format!(
-                "the C library's file is missing, so that its version is not known; it is read as {NEWEST}"
+                "the C library's file is missing, so that its version is not known; it is read as \
+                 {NEWEST}"
             ));
         }
         self.glibc = Some(known.unwrap_or(NEWEST));

@@ -41,8 +41,8 @@ pub struct Graph {
 /// Tells pointers behind a buffer's end from others, word by word.
 ///
 /// ```text
-///  | begin | end | capacity |     begin is a block's address; capacity, or both, are where the block ends
-///  | current | first | last |     a queue's iterator: first is a block's address; last is where it ends
+///  | begin | end | capacity |     begin is a block's address; capacity, or both, its end
+///  | current | first | last |     a queue's iterator: first is a block's address; last its end
 /// ```
 #[derive(Debug, Default)]
 pub struct Ends {

@@ -1,7 +1,8 @@
 //! What the live blocks of a process or of a core are, who holds them, and which are lost.
 //!
 //! ```text
-//!  target (process or core) -> heap: table of blocks -> graph: edges, types -> owner: walk, holders -> census: rows
+//!  target (process or core) -> heap: table of blocks -> graph: edges, types
+//!                           -> owner: walk, holders -> census: rows
 //!          '-> modules: files, symbols -> types              '-> roots ---------'
 //! ```
 //!

@@ -10,7 +10,13 @@ pub const LONGEST: usize = 400;
 pub fn printable(name: &str, most: usize) -> String {
     let is_odd = |one: char| {
         one.is_control()
-            || matches!(one, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+            || matches!(
+                one,
+                '\u{200b}'..='\u{200f}'
+                    | '\u{2028}'..='\u{202e}'
+                    | '\u{2060}'..='\u{206f}'
+                    | '\u{feff}'
+            )
     };
     let mut text = String::new();
     for (place, one) in name.chars().enumerate() {

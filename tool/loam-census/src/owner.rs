@@ -1,7 +1,8 @@
 //! Who holds a block: the blocks and roots through which every path to it leads (its dominators).
 //!
 //! ```text
-//!  numbers   0: all roots together; then roots, live blocks, and last the lost ones, in the order of a depth-first walk
+//!  numbers   0: all roots together; then roots, live blocks, and last the lost ones, in the order
+//!            of a depth-first walk
 //!  parent    by which a number was reached first
 //!  before    who points to a number (the graph turned round)
 //!  holder    the nearest number through which all paths lead
@@ -507,7 +508,11 @@ mod tests {
             }
             let reached = |without: Option<u32>| {
                 let mut seen = vec![false; 24];
-                let mut work: Vec<u32> = from.iter().copied().filter(|one| Some(*one) != without).collect();
+                let mut work: Vec<u32> = from
+                    .iter()
+                    .copied()
+                    .filter(|one| Some(*one) != without)
+                    .collect();
                 while let Some(one) = work.pop() {
                     if !std::mem::replace(&mut seen[one as usize], true) {
                         work.extend(edges[one as usize].iter().filter(|to| Some(**to) != without));
@@ -522,7 +527,11 @@ mod tests {
             for block in (0..24_u32).filter(|one| all[*one as usize]) {
                 // All holders of a block, by leaving each other one out.
                 let mut expected: Vec<u32> = (0..24)
-                    .filter(|other| *other != block && all[*other as usize] && !reached(Some(*other))[block as usize])
+                    .filter(|other| {
+                        *other != block
+                            && all[*other as usize]
+                            && !reached(Some(*other))[block as usize]
+                    })
                     .collect();
                 let mut chain = Vec::new();
                 let mut at = block;

@@ -1,8 +1,10 @@
 //! CPython's objects and the pools of its own allocator, 3.8 to 3.14, without symbols.
 //!
 //! ```text
-//!  pool     | count | free block | next | previous | arena, class | next offset, last offset | blocks ... |
-//!  object   | count of references | type | ...      before it: two words of the collector's, two of attributes'
+//!  pool     | count | free block | next | previous | arena, class | next offset, last offset |
+//!           | blocks ... |
+//!  object   | count of references | type | ...
+//!           before it: two words of the collector's, two of attributes'
 //!  type     | count | its type | size | tp_name | tp_basicsize | ...
 //! ```
 //!

@@ -4,7 +4,7 @@
 //! ```text
 //!  label of an object, and of a block that one object holds   its type
 //!  label of a variable, stack, mapping                        a root
-//!  label of another block                                     all labels of those that point to it, together
+//!  label of another block                                     all labels of what points to it
 //! ```
 //!
 //! So the label of a block is the types of the nearest objects on all ways to it, or a root if one

@@ -311,7 +311,9 @@ mod tests {
                     prop_assert_eq!(table.find(place, &mut hint), Some(number as u32));
                 }
                 for place in [address.wrapping_sub(1), address + size] {
-                    let expected = all.iter().position(|(from, size)| (*from..from + size).contains(&place));
+                    let expected = all
+                        .iter()
+                        .position(|(from, size)| (*from..from + size).contains(&place));
                     prop_assert_eq!(table.find(place, &mut hint), expected.map(|one| one as u32));
                 }
             }

@@ -1,12 +1,13 @@
 //! The type of a block, by its first words.
 //!
 //! ```text
-//!  first word -> table of virtual functions in a module -> word before it -> type information -> name    (C++)
-//!             -> no type information -> symbol of the table                                     (C++ without it)
-//!             -> table of functions in a module -> its symbol                                   (C)
+//!  first word -> table of virtual functions in a module
+//!                -> word before it -> type information -> name           (C++)
+//!                -> no type information -> symbol of the table           (C++ without it)
+//!             -> table of functions in a module -> its symbol            (C)
 //!  a small word, then such a table       -> an array of such objects, with its count before them
-//!  such a table among the first words    -> a block with such an object in it: a node of a container
-//!  count of references, then a type      -> tp_name                                             (CPython)
+//!  such a table among the first words    -> a block with such an object: a node of a container
+//!  count of references, then a type      -> tp_name                     (CPython)
 //!  otherwise                             -> what its bytes look like (content)
 //! ```
 //!

@@ -8,7 +8,7 @@
 //!         ranges                         what process_madvise reads
 //!         vector registers               as XSAVE wrote them
 //!    home [restorer][all registers, signal mask]
-//!  unlock [restorer][registers of a futex call that unlocks the arena; its stack pointer is `home`]
+//!  unlock [restorer][registers of a futex call that unlocks; its stack pointer is `home`]
 //! ```
 //!
 //! `restorer` is the C library's own `mov $15, %rax; syscall`, to which signal handlers return: the

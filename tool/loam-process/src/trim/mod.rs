@@ -2,9 +2,9 @@
 //! malloc).
 //!
 //! ```text
-//!  without a stop   walk of the heap --> free chunks --> pages that are there and the process's alone (plan)
+//!  without a stop   walk of the heap --> free chunks --> pages that are the process's alone (plan)
 //!  in each stop     one thread --> outside of malloc (outside) --> takes the arena's lock (inject)
-//!                   --> chunks are checked again (verify) --> madvise --> unlocks --> goes on where it was
+//!                   --> chunks are checked again (verify) --> madvise --> unlocks --> goes on
 //! ```
 //!
 //! No code of malloc runs. A process with one thread needs no lock. In a process with several
@@ -59,7 +59,10 @@ pub enum TrimError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The order of its stores was not studied.
-    #[error("its C library is glibc {0}, and a trim is proven safe from 2.28 to 2.41 only: nothing was dropped")]
+    #[error(
+        "its C library is glibc {0}, and a trim is proven safe from 2.28 to 2.41 only: nothing \
+         was dropped"
+    )]
     Version(Version),
     /// Its code is not understood.
     #[error("nothing was dropped: {0}")]
@@ -75,7 +78,8 @@ pub enum TrimError {
     Refused(String),
     /// The C library does not know of all threads.
     #[error(
-        "it has threads that its C library does not know of, so that malloc takes no locks: nothing is safe here"
+        "it has threads that its C library does not know of, so that malloc takes no locks: \
+         nothing is safe here"
     )]
     Threads,
     /// A thread can not be used.
@@ -83,8 +87,9 @@ pub enum TrimError {
     Thread(String),
     /// Filters that may not be read.
     #[error(
-        "process {0} has seccomp filters that loam may not read (that needs CAP_SYS_ADMIN, outside of a container): a \
-         filter might end it; `--trust-filters` if you know that they allow madvise, futex and getpid"
+        "process {0} has seccomp filters that loam may not read (that needs CAP_SYS_ADMIN, outside \
+         of a container): a filter might end it; `--trust-filters` if you know that they allow \
+         madvise, futex and getpid"
     )]
     Filters(Pid),
     /// A filter that is against it.
@@ -263,8 +268,8 @@ impl Patient {
             std::thread::sleep(Duration::from_millis(10 << time));
         }
         Err(TrimError::Broken(format!(
-            "{unread} bytes of it could not be followed from block to block in {WALKS} looks; it is corrupted, or changes all \
-             the time"
+            "{unread} bytes of it could not be followed from block to block in {WALKS} looks; it \
+             is corrupted, or changes all the time"
         )))
     }
 
