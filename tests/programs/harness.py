@@ -20,6 +20,9 @@ from typing import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
+# The short form has the same steps on less data.
+is_long = False
+
 
 class Failure(Exception):
     """The tested behaviour did not occur. The message says where and what."""

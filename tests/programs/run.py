@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Programs of other projects, run on Loam: each must do what it does on the system's malloc.
 
-    tests/programs/run.py CASE [--library build/libloam.so] [--tool build/loam]
+    tests/programs/run.py CASE [--long] [--library build/libloam.so] [--tool build/loam]
     tests/programs/run.py --list
 
 Cases run the same work twice, once on the system's malloc and once under `loam run` (a bare
@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import compilers  # noqa: E402
 import compressors  # noqa: E402
 import databases  # noqa: E402
+import harness  # noqa: E402
 import interpreters  # noqa: E402
 import repositories  # noqa: E402
 import selftest  # noqa: E402
@@ -43,6 +44,7 @@ def main() -> int:
     parser.add_argument("case", nargs="?", choices=[*CASES])
     parser.add_argument("--library", type=Path, default=ROOT / "build" / "libloam.so")
     parser.add_argument("--tool", type=Path, default=ROOT / "build" / "loam")
+    parser.add_argument("--long", action="store_true", help="more data")
     parser.add_argument("--list", action="store_true", help="print the cases")
     arguments = parser.parse_args()
     if arguments.list:
@@ -50,6 +52,7 @@ def main() -> int:
         return 0
     if arguments.case is None:
         parser.error("which case?")
+    harness.is_long = arguments.long
     started = time.monotonic()
     try:
         loam = loam_side(arguments.library.resolve(), arguments.tool.absolute())

@@ -27,14 +27,15 @@ fn advice_is_a_line_to_copy_or_that_nothing_helps_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     record_orders(dir, "orders", &["-O1"]);
-    let advise = |allocators: &str| advise(dir, "orders.trace", &["--allocators", allocators]);
 
-    let ran = advise("system");
+    // With the recorded pauses.
+    let ran = advise(dir, "orders.trace", &["--allocators", "system"]);
     assert!(ran.out.contains("Nothing helps"), "{ran:?}");
     assert!(ran.out.contains("system (recorded)"), "{ran:?}");
 
     // The machine decides whether the saved time is sure, so one of two answers is expected.
-    let ran = advise("system,mine=loam");
+    let both = ["--allocators", "system,mine=loam", "--speed", "max"];
+    let ran = advise(dir, "orders.trace", &both);
     let advised = ran.out.contains("loam run -- ./orders");
     assert!(advised || ran.out.contains("Nothing helps"), "{ran:?}");
 
@@ -144,8 +145,8 @@ fn advice_for(folder: &Path, trouble: &str, recording: &[&str]) -> Value {
     let end = ["--", &program, trouble];
     let ran = loam_in(folder, &[&begin[..], recording, &end].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    // The hints are about the trace, so the replays need not keep its pauses.
-    let quick = ["--speed", "max", "--allocators", "system,loam", "--json"];
+    // The hints are about the trace, so the replays need not keep its pauses, and one is enough.
+    let quick = ["--speed", "max", "--allocators", "system", "--json"];
     let ran = advise(folder, &trace, &quick);
     serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"))
 }
@@ -222,7 +223,14 @@ fn a_page_has_the_chart_and_replaces_only_its_own_kind() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     record_orders(dir, "orders", &["-O1"]);
-    let options = ["--allocators", "system,loam", "--html", "a.html"];
+    let options = [
+        "--speed",
+        "max",
+        "--allocators",
+        "system,loam",
+        "--html",
+        "a.html",
+    ];
     advise(dir, "orders.trace", &options);
     let page = std::fs::read_to_string(dir.join("a.html")).unwrap();
     for text in [

@@ -1,11 +1,11 @@
--- A table of a million rows, indexed, joined, grouped, ordered, windowed and changed.
+-- A table of many rows, indexed, joined, grouped, ordered, windowed and changed.
 -- Deterministic: the "random" columns are a linear congruence of the row number.
 .bail on
 PRAGMA cache_size = -65536;
 PRAGMA temp_store = MEMORY;
 PRAGMA threads = 2;
 CREATE TABLE event(id INTEGER PRIMARY KEY, kind INTEGER, amount INTEGER, name TEXT, note TEXT);
-WITH RECURSIVE counter(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counter WHERE n < 1000000)
+WITH RECURSIVE counter(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counter WHERE n < ROWS)
 INSERT INTO event
 SELECT n, (n * 7919) % 101, (n * 1103515245 + 12345) % 1000003,
        printf('name %d of %x', n % 5000, n * 2654435761 % 4294967296),
