@@ -1,5 +1,6 @@
-"""sqlite3 builds and queries a table of 200,000 rows, or of a million; redis-server serves redis-benchmark and keeps its
-contents through it, through a background save (fork) and through a reload."""
+"""sqlite3 builds and queries a table of 200,000 rows, or of a million; redis-server serves
+redis-benchmark and keeps its contents through it, through a background save (fork) and through a
+reload."""
 from __future__ import annotations
 
 import random
@@ -137,7 +138,8 @@ def work_on(side: Side, folder: Path) -> str:
         before = client.ask("DEBUG", "DIGEST")
         if set(before) == {"0"}:
             raise Failure("redis-server is empty")
-        run(side, ["redis-benchmark", "-s", path, "--dbnum", 1, "-q", "-n", 60000 if harness.is_long else 15000, "-r", 20000,
+        run(side, ["redis-benchmark", "-s", path, "--dbnum", 1, "-q", "-n",
+                   60000 if harness.is_long else 15000, "-r", 20000,
                    "-d", 400, "-P", 16, "-c", 20, "--threads", 2, "-t",
                    "set,get,incr,lpush,rpop,sadd,hset,zadd,mset"], folder=work, timeout=900)
         client.ask("SELECT", 1)
