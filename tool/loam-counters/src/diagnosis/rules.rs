@@ -100,6 +100,14 @@ fn percent(part: u64, whole: u64) -> String {
 
 /// `12.0 MiB, 31 % of the 39.0 MiB that are resident`
 fn part(amount: u64, evidence: &Evidence) -> String {
+    // Pages of hugetlbfs do not count as resident.
+    if amount > evidence.resident {
+        return format!(
+            "{} beside the {} that are resident",
+            show(amount),
+            show(evidence.resident)
+        );
+    }
     format!(
         "{}, {} of the {} that are resident",
         show(amount),

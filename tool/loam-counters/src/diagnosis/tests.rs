@@ -251,6 +251,12 @@ fn beside_much_that_was_not_seen_no_program_is_called_healthy() {
     let found = with_unseen(6 * MIB);
     assert!(!found.is_healthy() && !found.is_sick());
     assert!(found.unknown.unwrap().what.contains("6.00 MiB"));
+    // Pages that do not count as resident are no part of those that do.
+    let beside = with_unseen(healthy().resident + MIB).unknown.unwrap().what;
+    assert!(
+        beside.contains("beside the") && !beside.contains('%'),
+        "{beside}"
+    );
 }
 
 #[test]

@@ -76,6 +76,11 @@ pub(super) fn is_candidate(mapping: &Mapping) -> bool {
     mapping.name.is_empty() && mapping.writable && !mapping.shared
 }
 
+/// Whether it is memory of huge pages that were set aside (`MAP_HUGETLB`): the kernel names it so.
+pub(super) fn is_of_hugetlbfs(mapping: &Mapping) -> bool {
+    mapping.name.starts_with("/anon_hugepage")
+}
+
 /// Adds the mapped blocks at the beginning of a mapping, and returns their end.
 fn chain(
     memory: &impl Memory,

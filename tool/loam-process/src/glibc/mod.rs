@@ -314,6 +314,8 @@ fn read_from<B: Blocks>(
         ));
     }
     let mut unseen = 0;
+    let hugetlb = mappings.iter().filter(|one| mapped::is_of_hugetlbfs(one));
+    let hugetlb: u64 = hugetlb.map(Mapping::size).sum();
     for (arena, figures) in arenas.iter().zip(&figures) {
         unseen += figures.unread;
         let name = if arena.is_main {
@@ -330,8 +332,17 @@ fn read_from<B: Blocks>(
         let elsewhere = arena.system_bytes.saturating_sub(figures.size);
         if arena.is_main && elsewhere > 1 << 20 {
             unseen += elsewhere;
+            let found = match hugetlb {
+                0 => "and were not found".to_owned(),
+                hugetlb => format!(
+                    "and were not found; it has {} of mappings of hugetlbfs, as \
+                     glibc.malloc.hugetlb=2 makes them, which are not read and whose pages do not \
+                     count as resident: without that setting the heap is seen",
+                    bytes(hugetlb as f64)
+                ),
+            };
             problems.push(format!(
-                "{} of {name} lie in mappings and were not found",
+                "{} of {name} lie in mappings {found}",
                 bytes(elsewhere as f64)
             ));
         }
