@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
@@ -344,6 +345,46 @@ static void leak_among_mappings(void) {
   }
 }
 
+/* Loses blocks of this size, 20 MiB a second, among small ones that come and go. */
+static void leak_large(size_t bytes) {
+  hold(20 * MIB);
+  ready();
+  for (size_t owed = 0;; rest(20)) {
+    for (owed += 400 << 10; owed >= bytes; owed -= bytes) block(bytes - draw(4096));
+    for (int i = 0; i < 100; i++) free(block(24 + draw(3000)));
+  }
+}
+
+static void leak_wide(void) { leak_large(200000); }
+static void leak_sheets(void) { leak_large(2 * MIB); }
+
+static void* idle(void* argument) {
+  pause();
+  return argument;
+}
+
+/* Each thread's whole stack is resident at once. */
+static void lock_all(void) {
+  hold(10 * MIB);
+  if (mlockall(MCL_CURRENT | MCL_FUTURE)) abort();
+  for (int i = 0; i < 16; i++) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, idle, NULL)) abort();
+  }
+  rest(200);
+  ready();
+  wait_for_ever();
+}
+
+/* The first heap of glibc can not grow in its place, and goes on in mappings. */
+static void fragment_in_place_of_brk(void) {
+  const uintptr_t end = ((uintptr_t)sbrk(0) + 4095) & ~(uintptr_t)4095;
+  void* wall = (void*)(end + 256 * 1024);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+  if (mmap(wall, 4096, PROT_NONE, flags, -1, 0) != wall) abort();
+  fragment();
+}
+
 /* ---- Healthy programs ---------------------------------------------------------------------- */
 
 /* Replaces its blocks for ever. */
@@ -447,6 +488,27 @@ static void fill_shared_memory(void) {
   touch_slowly(memory, bytes, 1);
 }
 
+static ucontext_t home;
+
+static void run_fiber(void) {
+  ready();
+  wait_for_ever();
+}
+
+/* A pool of fibers' stacks in one mapping, on one of which the only thread runs. */
+static void swap_fibers(void) {
+  enum { EACH = 64 << 10, COUNT = 2000 };
+  static ucontext_t fiber;
+  char* pool = map((size_t)EACH * COUNT);
+  hold(60 * MIB);
+  for (size_t i = 0; i < COUNT; i++) memset(pool + i * EACH + EACH - 8192, 1, 8192);
+  if (getcontext(&fiber)) abort();
+  fiber.uc_stack.ss_sp = pool + (size_t)EACH * 100;
+  fiber.uc_stack.ss_size = EACH;
+  makecontext(&fiber, run_fiber, 0);
+  swapcontext(&home, &fiber);
+}
+
 static void hold_and_wait(void) {
   hold((20 + draw(100)) * MIB);
   ready();
@@ -524,6 +586,11 @@ static const struct {
     {"stacks", join_no_thread},
     {"memfd", hold_files},
     {"mixed", leak_among_mappings},
+    {"wide", leak_wide},
+    {"sheets", leak_sheets},
+    {"locked", lock_all},
+    {"refused", fragment_in_place_of_brk},
+    {"fibers", swap_fibers},
     {"forked", keep_what_is_shared},
     {"fills", fill_a_pool},
     {"reads", read_a_file},
