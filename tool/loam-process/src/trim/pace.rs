@@ -19,7 +19,7 @@ const RANGE_TAKES: f64 = 1e-6;
 const FIRST: f64 = 20e-6;
 const BOLDER: f64 = 4.0;
 /// The part of a stop that is planned.
-const PLANNED: f64 = 0.8;
+const PLANNED: f64 = 0.75;
 /// The largest call, as a part of the longest stop. While it is made, the next one is prepared.
 const LARGEST: f64 = 0.25;
 /// What a stop does however late it began, as a part of the longest stop.
