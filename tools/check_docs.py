@@ -22,7 +22,7 @@ from pathlib import Path
 
 import cxx_names
 
-README_LINES = 150
+README_LINES = 120
 # Of docs/ without decisions and releases. Cut what is said twice before this becomes more.
 DOCS_LINES = 5000
 DOCS_COLUMNS = 120
