@@ -230,7 +230,7 @@ fn a_trace_of_growth_is_refused_where_all_blocks_are_needed() {
         );
         assert_ne!(ran.code, Some(0), "{verb}");
     }
-    for format in ["collapsed", "pprof", "firefox"] {
+    for format in ["collapsed", "flame", "pprof", "firefox"] {
         let out = dir.path().join(format);
         let ran = common::loam()
             .args(["trace", "export", "--format", format, "--output"])

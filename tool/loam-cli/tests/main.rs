@@ -18,6 +18,7 @@ mod endings;
 mod export_otlp;
 mod export_verb;
 mod finding;
+mod flame_page;
 mod fleet;
 mod gate_verb;
 mod growth_verb;

@@ -320,6 +320,7 @@ fn traces_of_strangers() {
         "trace check t.trace --json",
         "trace diff t.trace t.trace",
         "trace export t.trace --format collapsed",
+        "trace export t.trace --format flame",
         "trace export t.trace --format firefox",
         "trace export t.trace --table processes --format csv",
         "trace export t.trace --table marks --format jsonl",

@@ -273,6 +273,7 @@ fn a_trace_of_probes_is_read_by_the_verbs_that_need_no_whole_program() {
     }
     for (format, content) in [
         ("collapsed", "keep_session"),
+        ("flame", "sampled: each block stands for others"),
         ("pprof", ""),
         ("firefox", "keep_session"),
     ] {

@@ -5,6 +5,7 @@
 //! html, markdown, terminal   the same for a page, a document, a terminal
 //! map               a page of many cells, with a slider over time
 //! treemap           a page of areas within areas
+//! flame             a page of stacks
 //! columns, style    texts on a terminal
 //! ```
 //!
@@ -15,6 +16,7 @@
 
 pub mod chart;
 pub mod columns;
+pub mod flame;
 pub mod grid;
 pub mod html;
 pub mod map;

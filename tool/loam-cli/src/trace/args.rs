@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use loam_format::foreign;
+use loam_lab::traces::stacks::{Estimate, Site};
 
 /// Show, check, export or import a trace of allocations.
 #[derive(Debug, Args)]
@@ -21,6 +22,7 @@ peak
   loam trace head -n 50 t.trace                          the first events
   loam trace export t.trace --table blocks > blocks.csv  a row for each block's life
   loam trace export t.trace --format pprof --output t.pb.gz && go tool pprof -top t.pb.gz
+  loam trace export t.trace --format flame --output t.html  a flame graph for a browser
   loam trace diff monday.trace tuesday.trace             which call paths hold more than before
   loam trace export t.trace --dataset fleet              add it to a dataset for SQL queries
   loam trace import heaptrack.p.1.zst --output t.trace   make a trace from a recording of \
@@ -128,7 +130,7 @@ struct ExportArgs {
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
-    /// For collapsed stacks: which bytes are counted
+    /// For collapsed stacks and flame graphs: which bytes are counted
     #[arg(long, value_enum, default_value_t = Of::Peak)]
     of: Of,
 
@@ -236,6 +238,8 @@ pub enum Format {
     Parquet,
     /// A line for each stack with its bytes, for flame graphs; the trace must have stacks
     Collapsed,
+    /// A page with a flame graph, which needs no network; the trace must have stacks
+    Flame,
     /// Stacks for pprof, gzipped: alloc_objects and alloc_space in all, inuse_objects and
     /// inuse_space at the peak; the trace must have stacks
     Pprof,
@@ -253,6 +257,26 @@ pub enum Of {
     Allocated,
     /// Bytes that were live at the end
     End,
+}
+
+impl Of {
+    /// The bytes of a stack.
+    pub fn estimate(self, site: &Site) -> Estimate {
+        match self {
+            Of::Peak => site.peak,
+            Of::Allocated => site.allocated,
+            Of::End => site.end,
+        }
+    }
+
+    /// What they are, for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Of::Peak => "live at the peak",
+            Of::Allocated => "allocated",
+            Of::End => "live at the end",
+        }
+    }
 }
 
 /// The resolved arguments of `trace`.

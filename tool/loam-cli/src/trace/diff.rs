@@ -75,11 +75,7 @@ pub fn run(before: &Path, after: &Path, of: Of, json: bool) -> Result<Exit> {
             spans.0,
             bytes(second),
             spans.1,
-            match of {
-                Of::Peak => "live at the peak",
-                Of::Allocated => "allocated",
-                Of::End => "live at the end",
-            }
+            of.text()
         );
         output::write_stdout(&(head + &text(&changed)))?;
     }
@@ -97,11 +93,7 @@ fn read(trace: &Path, of: Of, symbols: &mut Symbols) -> Result<Side> {
     let stream = survey.choose(None)?;
     let process = &survey.processes[&stream];
     let seconds = process.last_time.saturating_sub(process.first_time) as f64 * 1e-9;
-    let figure = |_: usize, site: &Site| match of {
-        Of::Peak => site.peak,
-        Of::Allocated => site.allocated,
-        Of::End => site.end,
-    };
+    let figure = |_: usize, site: &Site| of.estimate(site);
     let paths = match stacks::of(&survey, stream)? {
         Some(stacks) => paths::of(&stacks, symbols, figure),
         None => Vec::new(),

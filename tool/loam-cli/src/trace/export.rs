@@ -22,7 +22,10 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     lineage::require_file(&options.trace)?;
-    let needs_stacks = matches!(options.format, Format::Collapsed | Format::Pprof);
+    let needs_stacks = matches!(
+        options.format,
+        Format::Collapsed | Format::Flame | Format::Pprof
+    );
     if needs_stacks || options.table == Table::Stacks {
         profile::require_stacks(&options.trace)?;
     }
@@ -40,7 +43,7 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
 
 fn write(options: &ExportOptions, out: impl Write + Send) -> Result<()> {
     match options.format {
-        Format::Collapsed | Format::Pprof => profile::write(options, out),
+        Format::Collapsed | Format::Flame | Format::Pprof => profile::write(options, out),
         Format::Firefox => firefox::write(options, out),
         Format::Csv | Format::Jsonl | Format::Parquet => {
             // The error itself must show that the reader has gone, so it is taken out of the error

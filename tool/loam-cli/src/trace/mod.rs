@@ -7,6 +7,7 @@ mod dataset;
 mod diff;
 mod export;
 mod firefox;
+mod flame;
 mod head;
 mod import;
 mod info;

@@ -1,5 +1,5 @@
-//! A trace's stacks for programs that draw profiles: as collapsed lines, or as pprof's
-//! profile.proto.
+//! A trace's stacks for programs that draw profiles: as collapsed lines, as pprof's profile.proto,
+//! or drawn as a page (`flame`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -16,6 +16,7 @@ use loam_lab::traces::stacks::{self, Place, Site, Stacks};
 use loam_process::symbols::{Function, Symbols};
 
 use super::args::{ExportOptions, Format, Of};
+use super::flame;
 use crate::names;
 use crate::output;
 
@@ -55,6 +56,11 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
             zip.write_all(&profile.encode_to_vec())?;
             zip.finish()?.flush()?;
         }
+        Format::Flame => {
+            let page = flame::page(&survey, stream, &stacks, options.of, &mut symbols)?;
+            out.write_all(page.as_bytes())?;
+            out.flush()?;
+        }
         _ => {
             collapsed(&stacks, options.of, &mut symbols, &mut out)?;
             out.flush()?;
@@ -76,12 +82,7 @@ fn collapsed(stacks: &Stacks, of: Of, symbols: &mut Symbols, out: &mut impl Writ
     let mut lines: BTreeMap<String, f64> = BTreeMap::new();
     for site in &stacks.sites {
         let names = joined(stacks, site, symbols);
-        let bytes = match of {
-            Of::Peak => site.peak.bytes,
-            Of::Allocated => site.allocated.bytes,
-            Of::End => site.end.bytes,
-        };
-        *lines.entry(names).or_default() += bytes;
+        *lines.entry(names).or_default() += of.estimate(site).bytes;
     }
     for (names, bytes) in lines.into_iter().filter(|(_, bytes)| *bytes >= 0.5) {
         writeln!(out, "{names} {bytes:.0}")?;

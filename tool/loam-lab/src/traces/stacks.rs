@@ -47,7 +47,8 @@ impl Estimate {
         self.variance += sign * bytes * bytes * (1.0 - chance);
     }
 
-    pub(crate) fn plus(&self, other: &Estimate, sign: f64) -> Estimate {
+    /// The sum with another one, or the difference if the sign is -1.
+    pub fn plus(&self, other: &Estimate, sign: f64) -> Estimate {
         let samples = other.samples as i64 * sign as i64;
         Estimate {
             samples: self.samples.wrapping_add_signed(samples),
