@@ -29,6 +29,7 @@ mod lab_outputs;
 mod lab_trials;
 mod layers;
 mod looks;
+mod made_code;
 mod map_page;
 mod mcp_verb;
 mod one_file;

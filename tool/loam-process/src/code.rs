@@ -13,6 +13,7 @@ use std::thread;
 use loam_format::trace::Module;
 use object::{Object, ObjectSection, ObjectSegment};
 
+use crate::jit;
 use crate::mappings::Mapping;
 use crate::process::{face, Pid};
 use crate::untrusted::{self, checksum, Pieces};
@@ -35,6 +36,9 @@ impl Same {
     /// Compares the file at the module's path. `None` if it can not be read or is no program. Bytes
     /// are read only if the recording has their checksum.
     pub fn of(module: &Module) -> Option<Same> {
+        if module.path == jit::PATH {
+            return None;
+        }
         let path = Path::new(&module.path);
         let cache = match untrusted::open(path) {
             Ok(file) => Pieces::of(file),
@@ -74,6 +78,9 @@ pub struct Checksums {
 impl Checksums {
     /// That of a file that a process has mapped; `None` if the file can not be opened.
     pub fn of(&mut self, pid: Pid, name: &str) -> Option<Checksum> {
+        if name == jit::PATH {
+            return None;
+        }
         let file = as_seen_by(pid, name)
             .iter()
             .find_map(|path| untrusted::open(path).ok())?;

@@ -9,6 +9,7 @@
 //!                 -> container (what it may use)
 //! newer kernels  queries, for mappings and pagemap
 //! stacks      code (files as unwinding needs them) -> unwind (copied stacks), symbols (names)
+//!             jit (names of code that was made at run time)
 //! growth      perf (the kernel's samples) -> sites: stacks under which the heap grows
 //! probes      on an allocator's functions, for short times -> sites: stacks whose blocks stay
 //! ```
@@ -31,6 +32,7 @@ pub mod gently;
 pub mod glibc;
 pub mod growth;
 pub mod held_files;
+pub mod jit;
 pub mod layout;
 pub mod mappings;
 pub mod pagemap;

@@ -9,6 +9,7 @@ use loam_format::trace::Module;
 use object::{Object, ObjectSymbol, SymbolKind};
 
 use crate::code::{self, Same};
+use crate::jit;
 use crate::process::Pid;
 use crate::untrusted::{self, Pieces};
 
@@ -39,6 +40,9 @@ pub struct Symbols {
     files: HashMap<PathBuf, Vec<Names>>,
     /// The process whose files are meant.
     process: Option<Pid>,
+    /// Where it tells the names of code that it made, and these, once they were wanted.
+    source: Option<jit::Source>,
+    made: Option<jit::Names>,
     other: Vec<String>,
     unsure: Vec<String>,
 }
@@ -51,10 +55,11 @@ impl std::fmt::Debug for Symbols {
 
 impl Symbols {
     /// Names in the files of a process that lives: as it sees them, in a container too, and also of
-    /// files that were deleted or replaced since it mapped them.
+    /// files that were deleted or replaced since it mapped them; and of the code that it made.
     pub fn of_process(pid: Pid) -> Symbols {
         Symbols {
             process: Some(pid),
+            source: jit::Source::of(pid),
             ..Symbols::default()
         }
     }
@@ -62,6 +67,9 @@ impl Symbols {
     /// The functions at an address of a module's file, the innermost inlined one first; none if
     /// they are not known here.
     pub fn at(&mut self, module: &Module, address: u64) -> Vec<Function> {
+        if module.path == jit::PATH {
+            return self.of_made_code(address);
+        }
         let path = PathBuf::from(&module.path);
         if !self.files.contains_key(&path) {
             let files = self.load(module);
@@ -81,6 +89,16 @@ impl Symbols {
     /// Files whose names were used though the recording does not say which files they were.
     pub fn unsure_files(&self) -> &[String] {
         &self.unsure
+    }
+
+    fn of_made_code(&mut self, address: u64) -> Vec<Function> {
+        let read = || self.source.as_ref().map(jit::Source::names);
+        let made = self.made.get_or_insert_with(|| read().unwrap_or_default());
+        let found = made.at(address).map(|name| Function {
+            name,
+            ..Function::default()
+        });
+        found.into_iter().collect()
     }
 
     fn load(&mut self, module: &Module) -> Vec<Names> {

@@ -16,6 +16,7 @@ use loam_format::bytes::u64_at;
 use loam_format::trace::Module;
 
 use crate::code::{Code, Codes};
+use crate::jit;
 use crate::mappings::Mapping;
 use crate::process::Pid;
 use crate::rings::{CopiedStack, Registers};
@@ -178,7 +179,8 @@ impl Stacks {
     /// Takes the present mappings; false: nothing changed. A mapping that no longer exists is kept,
     /// while nothing else lies there, for stacks that were copied before.
     fn learn(&mut self, mappings: Vec<Mapping>, codes: &mut Codes) -> bool {
-        let is_code = |one: &Mapping| one.executable && one.name.starts_with('/');
+        let is_code =
+            |one: &Mapping| one.executable && one.name.starts_with('/') || jit::is_made(one);
         let now: BTreeMap<u64, Mapping> = mappings
             .into_iter()
             .filter(is_code)
@@ -209,7 +211,14 @@ impl Stacks {
     }
 
     fn add(&mut self, mapping: Mapping, codes: &mut Codes) {
-        let code = codes.of(self.pid, &mapping);
+        let code = match mapping.name.starts_with('/') {
+            true => codes.of(self.pid, &mapping),
+            false => None,
+        };
+        if code.is_none() && jit::is_made(&mapping) {
+            self.add_made(mapping);
+            return;
+        }
         let module = Module {
             path: mapping.name.clone(),
             build_id: code.as_ref().and_then(|code| code.build_id.clone()),
@@ -218,11 +227,7 @@ impl Stacks {
             offset: mapping.offset,
             ..Module::default()
         };
-        let place = self.modules.iter().position(|known| *known == module);
-        let place = place.unwrap_or_else(|| {
-            self.modules.push(module);
-            self.modules.len() - 1
-        });
+        let place = self.number(module);
         // Without the file, an address is the address in memory, less the file's begin in memory.
         let wanted = code
             .as_ref()
@@ -238,11 +243,34 @@ impl Stacks {
             ));
         }
         let mapped = Mapped {
-            module: place as u32,
+            module: place,
             bias,
             mapping,
         };
         self.mapped.insert(mapped.mapping.start, mapped);
+    }
+
+    /// Code without a file: frame pointers lead through it, and its addresses are those in memory.
+    fn add_made(&mut self, mapping: Mapping) {
+        let module = self.number(Module {
+            path: jit::PATH.to_owned(),
+            ..Module::default()
+        });
+        let mapped = Mapped {
+            module,
+            bias: 0,
+            mapping,
+        };
+        self.mapped.insert(mapped.mapping.start, mapped);
+    }
+
+    fn number(&mut self, module: Module) -> u32 {
+        let place = self.modules.iter().position(|known| *known == module);
+        let place = place.unwrap_or_else(|| {
+            self.modules.push(module);
+            self.modules.len() - 1
+        });
+        place as u32
     }
 
     fn find(&self, address: u64) -> Option<&Mapped> {

@@ -646,6 +646,7 @@ impl Drainer {
         if let Some(finding) = &gone.finding {
             gone.stacks.complete(finding);
         }
+        gone.stacks.name_made_code();
         for checksum in self.board.unknown_checksums(gone.stream) {
             checksum.wait();
         }

@@ -1,12 +1,13 @@
 //! Stacks that the recorder copied become frames of the trace, while the process's files are at
 //! hand.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-use loam_format::trace::{Frame, Module, Process, Stack};
+use loam_format::trace::{Frame, Module, Named, Process, Stack};
 use loam_process::code::Codes;
+use loam_process::jit;
 use loam_process::mappings;
 use loam_process::rings::{self, CopiedStack};
 use loam_process::unwind::{Place, Stacks};
@@ -46,6 +47,13 @@ impl Frames {
         }
         caller
     }
+
+    /// The addresses of frames in modules of that kind.
+    fn addresses_in(&self, is_wanted: impl Fn(u32) -> bool) -> BTreeSet<u64> {
+        let places = self.0.keys().map(|(_, place)| place);
+        let wanted = places.filter(|place| place.module.is_some_and(&is_wanted));
+        wanted.map(|place| place.address).collect()
+    }
 }
 
 /// Stacks of one process image.
@@ -58,6 +66,10 @@ pub struct Follower {
     frames: Frames,
     /// Numbers in the trace of the modules that `stacks` knows.
     modules: Vec<u64>,
+    /// Where the names of code that the process made are told; none: no such code was seen.
+    made: Option<jit::Source>,
+    /// These names.
+    names: Vec<Named>,
     is_told: bool,
 }
 
@@ -82,6 +94,8 @@ impl Follower {
             process: process.clone(),
             frames: Frames::default(),
             modules: Vec::new(),
+            made: None,
+            names: Vec::new(),
             is_told: false,
         }
     }
@@ -125,6 +139,10 @@ impl Follower {
 
     fn learn(&mut self, board: &Board) -> Process {
         let known = &self.stacks.modules()[self.modules.len()..];
+        if known.iter().any(|module| module.path == jit::PATH) {
+            // While the process lives.
+            self.made = jit::Source::of(self.pid);
+        }
         let (numbers, all) = board.know_modules((self.stream, self.pid), known);
         self.modules.extend(numbers);
         Process {
@@ -139,10 +157,32 @@ impl Follower {
         self.is_told = true;
     }
 
+    /// Names the code that the process made, at its end: nobody finds these names later.
+    pub fn name_made_code(&mut self) {
+        let Some(source) = self.made.take() else {
+            return;
+        };
+        let names = source.names();
+        let modules = self.stacks.modules();
+        let is_made = |module: u32| modules[module as usize].path == jit::PATH;
+        let addresses = self.frames.addresses_in(is_made).into_iter();
+        let named = addresses.filter_map(|address| {
+            Some(Named {
+                address,
+                name: names.at(address)?,
+                ..Named::default()
+            })
+        });
+        self.names = named.collect();
+    }
+
     /// The process with all its modules, if more is known than at its beginning, or stacks name the
     /// modules, or modules have checksums: the last word on it so far.
     pub fn process(&self, board: &Board) -> Option<Process> {
-        let (_, modules): (_, Vec<Module>) = board.know_modules((self.stream, self.pid), &[]);
+        let (_, mut modules): (_, Vec<Module>) = board.know_modules((self.stream, self.pid), &[]);
+        if let Some(made) = modules.iter_mut().find(|module| module.path == jit::PATH) {
+            made.names.clone_from(&self.names);
+        }
         let has_more = modules.iter().any(|module| module.checksum.is_some());
         (self.is_told || has_more).then(|| Process {
             modules,

@@ -39,6 +39,7 @@ pub struct Written {
     ticks: u64,
     threads: HashMap<Pid, u32>,
     frames: Frames,
+    symbols: Symbols,
     /// The innermost frames of sites.
     sites: HashMap<usize, Option<u64>>,
     looked: Instant,
@@ -91,6 +92,7 @@ impl Written {
             ticks: rustix::param::clock_ticks_per_second().max(1),
             threads: HashMap::new(),
             frames: Frames::default(),
+            symbols: Symbols::of_process(pid),
             sites: HashMap::new(),
             looked: Instant::now(),
             flushed: Instant::now(),
@@ -174,9 +176,8 @@ impl Written {
     }
 
     /// Names functions in files that nobody will find under their paths: those of a container, and
-    /// those that were deleted or replaced.
+    /// those that were deleted or replaced. And code that the process made itself.
     fn name(&mut self, sites: &Sites) {
-        let mut symbols = Symbols::of_process(self.pid);
         let frames = sites.all().iter().flat_map(|site| &site.frames);
         let places: BTreeSet<(u32, u64)> = frames
             .filter_map(|place| Some((place.module?, place.address)))
@@ -188,7 +189,7 @@ impl Written {
                 .entry(number)
                 .or_insert_with(|| matches!(Same::of(module), Some(Same::Yes | Same::Unsaid)));
             if !is_here {
-                let found = symbols.at(module, address);
+                let found = self.symbols.at(module, address);
                 module.names.extend(found.into_iter().map(|function| Named {
                     address,
                     name: function.name,
