@@ -2,6 +2,7 @@
 // --stacks`.
 //
 //   leak N     N MiB in blocks of 200 bytes that stay, by keep_session()
+//   order N    N objects of the class shop::Order that stay, by keep_order()
 //   large N    N blocks of 1 MiB that stay, by keep_image(), filled by read() from /dev/zero
 //   thread N   N MiB by a thread that begins now, by keep_in_thread()
 //   fork N     a child that loses N MiB and ends, by keep_in_child()
@@ -45,6 +46,22 @@ void pace(std::size_t& unpaced, std::size_t bytes) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 }  // namespace
+
+namespace shop {
+struct Order {
+  virtual ~Order() = default;
+  virtual int price() const { return items[0]; }
+  int items[100] = {};
+};
+}  // namespace shop
+
+FUNCTION void keep_order(std::size_t count) {
+  std::size_t unpaced = 0;
+  for (std::size_t i = 0; i < count; i++) {
+    lost = new shop::Order;
+    pace(unpaced, sizeof(shop::Order));
+  }
+}
 
 FUNCTION void keep_session(std::size_t count) {
   std::size_t unpaced = 0;
@@ -120,6 +137,8 @@ int main() {
     const std::size_t blocks = count * kMiB / kBlock;
     if (order == "leak") {
       keep_session(blocks);
+    } else if (order == "order") {
+      keep_order(count);
     } else if (order == "large") {
       keep_image(count);
     } else if (order == "thread") {

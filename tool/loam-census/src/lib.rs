@@ -25,6 +25,7 @@ pub mod owner;
 pub mod python;
 pub mod roots;
 mod shared;
+pub mod single;
 pub mod table;
 pub mod target;
 pub mod tree;

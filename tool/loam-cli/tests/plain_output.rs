@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use crate::common::{recorded, Lab, Ran, GOOD};
-use loam_format::trace::{Event, Header, Module, Named, Origin, Process};
+use loam_format::trace::{Event, Header, Module, Named, Origin, Process, Stay};
 
 /// A text that sets colours and a title, reorders and breaks lines, and moves the cursor, in seven
 /// and in eight bits.
@@ -290,6 +290,12 @@ fn hostile_trace(path: &Path) {
                 line: Some(1),
             }],
             ..Module::default()
+        }],
+        stays: vec![Stay {
+            frame: Some(1),
+            kind: text(),
+            bytes: 1e6,
+            ..Stay::default()
         }],
         ..recorded::process()
     };

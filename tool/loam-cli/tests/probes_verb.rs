@@ -365,3 +365,77 @@ fn a_recording_that_costs_more_than_allowed_ends_and_the_rest_is_sampled() {
         "{ran:?}"
     );
 }
+
+/// The bytes of each type that grew, by `trace diff`.
+fn types_that_grew(traces: &[PathBuf; 2]) -> (String, Vec<(String, f64)>) {
+    let diff = |options: &[&str]| {
+        let mut command = common::loam();
+        command.args(["trace", "diff"]).args(traces).args(options);
+        let ran = Ran::of(command.output().unwrap());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.out
+    };
+    let json: serde_json::Value = serde_json::from_str(&diff(&["--json"])).unwrap();
+    let types = json["types"].as_array().unwrap().iter();
+    let grew = types.map(|one| {
+        let bytes = |side: &str| one[side].as_f64().unwrap();
+        let name = one["type"].as_str().unwrap().to_owned();
+        (name, bytes("after") - bytes("before"))
+    });
+    (diff(&[]), grew.collect())
+}
+
+fn types_are_told(preload: Option<&Path>) {
+    let dir = tempfile::tempdir().unwrap();
+    let traces = ["a", "b"].map(|name| dir.path().join(name));
+    let mut talker = start(preload);
+    for (trace, order) in traces.iter().zip(["order 500", "order 4000"]) {
+        let recording = Recording::begin(common::loam(), &talker.pid(), trace, &["--cost", "50%"]);
+        assert_eq!(talker.ask(order), "done");
+        recording.end();
+    }
+    assert_eq!(talker.ask("quit"), "bye");
+    let info = info(&traces[1]);
+    let mut sites = info["stacks"]["sites"].as_array().unwrap().iter();
+    let has = |site: &&serde_json::Value| {
+        let names = site["functions"].as_array().unwrap();
+        names.iter().any(|name| name.as_str() == Some("keep_order"))
+    };
+    let orders = sites.find(has).unwrap_or_else(|| panic!("{info:#}"));
+    assert_eq!(orders["types"].as_array().unwrap().len(), 1, "{orders:#}");
+    assert_eq!(orders["types"][0]["name"], "shop::Order");
+    let bytes = |site: &serde_json::Value| site["types"][0]["bytes"].as_f64().unwrap();
+    let ratio = bytes(orders) / orders["peak"]["bytes"].as_f64().unwrap();
+    assert!((ratio - 1.0).abs() < 0.01, "{orders:#}");
+    let text = common::loam()
+        .args(["trace", "info"])
+        .arg(&traces[1])
+        .output();
+    let text = Ran::of(text.unwrap()).out;
+    assert!(
+        text.contains(" live at the end: shop::Order 100 %"),
+        "{text}"
+    );
+    let (text, grew) = types_that_grew(&traces);
+    let orders = grew.iter().find(|(name, _)| name == "shop::Order");
+    assert!(orders.is_some_and(|(_, bytes)| *bytes > 0.0), "{grew:?}");
+    assert!(text.contains("Types that "), "{text}");
+}
+
+#[test]
+fn what_stays_has_types_on_glibc_and_a_diff_has_a_table_of_them() {
+    if may_probe() {
+        types_are_told(None);
+    }
+}
+
+#[test]
+fn what_stays_has_types_on_loam() {
+    if !may_probe() {
+        return;
+    }
+    match common::library() {
+        Some(library) => types_are_told(Some(&library)),
+        None => skip("build/libloam.so has not been built"),
+    }
+}

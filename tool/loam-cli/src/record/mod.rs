@@ -30,6 +30,7 @@ mod rest;
 mod sample;
 mod stacks;
 mod start;
+mod stays;
 mod target;
 mod unrecorded;
 mod write;

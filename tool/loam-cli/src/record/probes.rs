@@ -20,7 +20,7 @@ use super::ends::Ends;
 use super::progress::Progress;
 use super::target::Target;
 use super::written::Written;
-use super::{describe, name_of, paths};
+use super::{describe, name_of, paths, stays};
 use crate::exit::{Coded, Exit};
 use crate::output;
 
@@ -113,6 +113,11 @@ pub fn record(options: &RecordOptions, pid: Pid, ends: &mut Ends, cost: f64) -> 
     }
     let changes = probes.finish();
     written.take(&changes, probes.sites())?;
+    let is_over = matches!(reason, Some((Ended::Unknown | Ended::Exec, _)));
+    // Elsewhere nobody knows which of the blocks live.
+    if !is_over && (!probes.has_gaps() || walk.failed.is_none()) {
+        written.know(&stays::of(pid, &probes.living()), probes.sites())?;
+    }
     let (_, lost) = probes.samples();
     let statistics = written.end(probes.sites(), lost, reason.clone())?;
     progress.end();

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use loam_format::trace::{
     AllocFamily, Clock, End, Ended, Event, FreeFamily, Header, How, Named, Process, Record, Stack,
-    Statistics, Stream, Writer,
+    Statistics, Stay, Stream, Writer,
 };
 use loam_lab::machine;
 use loam_process::allocator;
@@ -23,6 +23,7 @@ use loam_process::symbols::Symbols;
 use super::describe;
 use super::sample;
 use super::stacks::Frames;
+use super::stays::Sum;
 
 /// How often the process is looked at, and the file written.
 const LOOK: Duration = Duration::from_millis(100);
@@ -157,6 +158,22 @@ impl Written {
         }
         self.sites.insert(site, number);
         Ok(number)
+    }
+
+    /// Takes what the blocks are that stay.
+    pub fn know(&mut self, sums: &[Sum], sites: &Sites) -> Result<()> {
+        for sum in sums {
+            let stay = Stay {
+                frame: self.frame(sum.site, sites)?,
+                cut: sites.all()[sum.site].is_cut,
+                kind: sum.kind.clone(),
+                blocks: sum.blocks,
+                bytes: sum.bytes,
+                error: sum.error(),
+            };
+            self.process.stays.push(stay);
+        }
+        Ok(())
     }
 
     /// From time to time: a sample of the process, and what is written.

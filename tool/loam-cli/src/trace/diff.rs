@@ -28,6 +28,8 @@ struct Side {
     survey: Survey,
     seconds: f64,
     paths: Vec<CallPath>,
+    /// The types of what lived at the end, if the recording looked for them.
+    types: Option<Vec<CallPath>>,
 }
 
 /// Prints the difference.
@@ -54,6 +56,10 @@ pub fn run(before: &Path, after: &Path, of: Of, json: bool) -> Result<Exit> {
     let (first, second) = (total(&before), total(&after));
     let spans = (before.seconds, after.seconds);
     let changed = paths::compare(before.paths, after.paths);
+    let types = match (before.types, after.types) {
+        (Some(before), Some(after)) => Some(paths::compare(before, after)),
+        _ => None,
+    };
     if json {
         let value = json!({
             "format": "loam-trace-diff",
@@ -61,6 +67,7 @@ pub fn run(before: &Path, after: &Path, of: Of, json: bool) -> Result<Exit> {
             "before": { "trace": before.survey.path, "seconds": spans.0, "bytes": first },
             "after": { "trace": after.survey.path, "seconds": spans.1, "bytes": second },
             "paths": changed,
+            "types": types.map(|all| all.iter().map(as_type).collect::<Vec<_>>()),
         });
         output::write_stdout(&(serde_json::to_string_pretty(&value)? + "\n"))?;
     } else {
@@ -77,7 +84,15 @@ pub fn run(before: &Path, after: &Path, of: Of, json: bool) -> Result<Exit> {
             spans.1,
             of.text()
         );
-        output::write_stdout(&(head + &text(&changed)))?;
+        let by_type = match &types {
+            Some(types) if of == Of::End => text(types, &["Types that grew", "Types that shrank"]),
+            _ => String::new(),
+        };
+        let mut text = text(&changed, &["Grew", "Shrank"]) + &by_type;
+        if text.is_empty() {
+            text = "\nNo path changed by more than chance makes.\n".to_owned();
+        }
+        output::write_stdout(&(head + &text))?;
     }
     names::warn_of_other_files(&symbols);
     Ok(Exit::Done)
@@ -94,18 +109,29 @@ fn read(trace: &Path, of: Of, symbols: &mut Symbols) -> Result<Side> {
     let process = &survey.processes[&stream];
     let seconds = process.last_time.saturating_sub(process.first_time) as f64 * 1e-9;
     let figure = |_: usize, site: &Site| of.estimate(site);
-    let paths = match stacks::of(&survey, stream)? {
-        Some(stacks) => paths::of(&stacks, symbols, figure),
-        None => Vec::new(),
+    let (paths, types) = match stacks::of(&survey, stream)? {
+        Some(stacks) => (paths::of(&stacks, symbols, figure), paths::types(&stacks)),
+        None => (Vec::new(), None),
     };
     Ok(Side {
         survey,
         seconds,
         paths,
+        types,
     })
 }
 
-fn text(changed: &[Changed]) -> String {
+fn as_type(changed: &Changed) -> serde_json::Value {
+    json!({
+        "type": changed.functions.concat(),
+        "before": changed.before,
+        "after": changed.after,
+        "error": changed.error,
+    })
+}
+
+/// `titles`: of what grew, and of what shrank.
+fn text(changed: &[Changed], titles: &[&str; 2]) -> String {
     let is_sure = |one: &&Changed| one.is_sure() && one.grown().abs() >= 1.0;
     let grown: Vec<_> = changed
         .iter()
@@ -119,7 +145,7 @@ fn text(changed: &[Changed]) -> String {
         .filter(|one| one.grown() < 0.0)
         .collect();
     let mut text = String::new();
-    for (title, sign, paths) in [("Grew", "+", &grown), ("Shrank", "-", &shrunk)] {
+    for (title, sign, paths) in [(titles[0], "+", &grown), (titles[1], "-", &shrunk)] {
         if paths.is_empty() {
             continue;
         }
@@ -145,9 +171,6 @@ fn text(changed: &[Changed]) -> String {
         if paths.len() > PATHS {
             text += &format!("\n  {} more; --json has all\n", paths.len() - PATHS);
         }
-    }
-    if text.is_empty() {
-        text += "\nNo path changed by more than chance makes.\n";
     }
     text
 }

@@ -11,7 +11,7 @@ use loam_format::units::{decimal, Unit};
 use loam_format::words;
 use loam_lab::replay::{self, ProcessSurvey, Survey};
 use loam_lab::traces::marks;
-use loam_lab::traces::stacks::{self, Stacks};
+use loam_lab::traces::stacks::{self, Stacks, Typed};
 use loam_lab::traces::summary::{self, Summary};
 use loam_process::symbols::Symbols;
 use loam_report::grid::Grid;
@@ -27,6 +27,8 @@ const SHOWN: usize = 16;
 /// How many stacks are shown, and how many frames of each.
 const STACKS: usize = 5;
 const FRAMES: usize = 12;
+/// How many types of a stack are shown.
+const TYPES: usize = 3;
 
 /// Prints the contents.
 pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
@@ -85,6 +87,7 @@ fn as_json(
                 "allocated_error": site.allocated.error(),
                 "peak": site.peak,
                 "peak_error": site.peak.error(),
+                "types": site.types,
             })
         });
         json!({ "stack_bytes": stacks.mean, "sites": sites.collect::<Vec<_>>() })
@@ -225,6 +228,21 @@ fn named(marks: &[Mark], process: &ProcessSurvey) -> Grid {
     grid
 }
 
+/// What the blocks of a stack are that lived at the end, if the recording looked: a line.
+fn stays(types: &[Typed]) -> String {
+    let all: f64 = types.iter().map(|one| one.bytes).sum();
+    if all < 1.0 {
+        return String::new();
+    }
+    let shown = types.iter().take(TYPES).map(|one| {
+        let share = 100.0 * one.bytes / all;
+        format!("{} {share:.0} %", plain::line(&one.name))
+    });
+    let shown: Vec<String> = shown.collect();
+    let bytes = Unit::Bytes.show(all);
+    format!("  {bytes} live at the end: {}\n", shown.join(", "))
+}
+
 /// The stacks with the most bytes at the peak.
 fn heaviest(stacks: &Stacks, is_weighted: bool, symbols: &mut Symbols) -> String {
     let show = |bytes: f64| Unit::Bytes.show(bytes);
@@ -254,6 +272,7 @@ fn heaviest(stacks: &Stacks, is_weighted: bool, symbols: &mut Symbols) -> String
             show(site.allocated.bytes),
             show(site.allocated.error()),
         );
+        text += &stays(&site.types);
         let names = stacks.names(site, symbols);
         let shown = names.iter().rev().take(FRAMES);
         text += &shown

@@ -133,6 +133,27 @@ pub struct Process {
     pub allocator_settings: BTreeMap<String, String>,
     /// Files that are mapped as code. Frames refer to them by index. The list only grows.
     pub modules: Vec<Module>,
+    /// The types of sampled blocks that lived at the end, by stack, where they were looked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stays: Vec<Stay>,
+}
+
+/// Blocks of one type under one stack, which lived at the end. Estimates.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stay {
+    /// The stack's innermost frame.
+    pub frame: Option<u64>,
+    /// Whether frames further out are missing.
+    pub cut: bool,
+    /// The type, or in parentheses what the bytes look like.
+    pub kind: String,
+    /// Blocks.
+    pub blocks: f64,
+    /// Bytes.
+    pub bytes: f64,
+    /// Twice the standard error of the bytes.
+    pub error: f64,
 }
 
 /// A mapped file of code.
@@ -152,9 +173,10 @@ pub struct Module {
     pub end: u64,
     /// The offset in the file of the byte at `start`.
     pub offset: u64,
-    /// Functions at addresses of frames, if the imported recording named them. They are in
-    /// ascending order of addresses. If one address has several functions, the innermost inlined
-    /// one comes first.
+    /// Functions at addresses of frames, if the recording named them: an imported one, those in
+    /// files that nobody finds later, those whose code was made at run time (the module `//jit`).
+    /// They are in ascending order of addresses. If one address has several functions, the
+    /// innermost inlined one comes first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<Named>,
 }

@@ -38,7 +38,7 @@ pub use columns::Column;
 pub use decode::DecodeError;
 pub use encode::{Encoder, Source};
 pub use event::{AllocFamily, Event, FreeFamily, Record};
-pub use header::{Clock, End, Ended, Header, How, Mark, Module, Named, Origin, Process};
+pub use header::{Clock, End, Ended, Header, How, Mark, Module, Named, Origin, Process, Stay};
 pub use items::{Batch, Item, Items, Wanted};
 pub use ordered::{Act, Action, Block, ByAddress, Ordered, Repairs};
 pub use reader::{Chunk, Damage, ReadError, Reader, Wrong};

@@ -81,6 +81,23 @@ pub fn of(
     paths
 }
 
+/// The types of what lived at the end, of all stacks, as paths of one name each; none: the
+/// recording did not look for types.
+pub fn types(stacks: &Stacks) -> Option<Vec<Path>> {
+    let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
+    for typed in stacks.sites.iter().flat_map(|site| &site.types) {
+        let sum = sums.entry(&typed.name).or_default();
+        *sum = (sum.0 + typed.bytes, sum.1.hypot(typed.error));
+    }
+    let paths = sums.into_iter().map(|(name, (bytes, error))| Path {
+        functions: vec![name.to_owned()],
+        bytes,
+        error,
+    });
+    let paths: Vec<Path> = paths.collect();
+    (!paths.is_empty()).then_some(paths)
+}
+
 /// The function through which at least so much of all bytes came, and that is the nearest to the
 /// allocation in them; with its share. None: there is no such function, or nothing came.
 pub fn common(paths: &[Path], least: f64) -> Option<(&str, f64)> {

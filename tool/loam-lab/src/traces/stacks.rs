@@ -89,6 +89,20 @@ pub struct Site {
     pub end: Estimate,
     /// Bytes by how long they lived (`replay::lives`).
     pub lives: [f64; CLASSES],
+    /// The types of blocks that lived at the end, where the recording looked for them; those with
+    /// the most bytes first.
+    pub types: Vec<Typed>,
+}
+
+/// Blocks of a type.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Typed {
+    /// The type, or in parentheses what the bytes look like.
+    pub name: String,
+    /// Bytes that they stand for.
+    pub bytes: f64,
+    /// Twice their standard error.
+    pub error: f64,
 }
 
 /// The stacks of a process.
@@ -263,12 +277,14 @@ fn sites(survey: &Survey, stream: u32) -> Result<Option<Sites>, ReplayError> {
         return Ok(None);
     };
     let figures = count(survey, &streams, &read)?;
+    let mut types = types(survey, &streams);
     let mut sites: Vec<(Key, Site)> = figures
         .into_iter()
         .map(|(key, figures)| {
             let site = Site {
                 frames: read.places(key),
                 is_cut: key.2,
+                types: types.remove(&key).unwrap_or_default(),
                 allocated: figures.allocated,
                 peak: figures.live.plus(&figures.since, -1.0),
                 end: figures.live,
@@ -298,6 +314,26 @@ fn sites(survey: &Survey, stream: u32) -> Result<Option<Sites>, ReplayError> {
         sites: sites.into_iter().map(|(_, site)| site).collect(),
     };
     Ok(Some((stacks, read, keys)))
+}
+
+/// The types under each stack.
+fn types(survey: &Survey, streams: &[u32]) -> HashMap<Key, Vec<Typed>> {
+    let mut types: HashMap<Key, Vec<Typed>> = HashMap::new();
+    for (place, stream) in streams.iter().enumerate() {
+        let process = survey.processes.get(stream);
+        for stay in process.into_iter().flat_map(|one| &one.process.stays) {
+            let known = types.entry((place, stay.frame, stay.cut)).or_default();
+            known.push(Typed {
+                name: stay.kind.clone(),
+                bytes: stay.bytes,
+                error: stay.error,
+            });
+        }
+    }
+    for known in types.values_mut() {
+        known.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
+    }
+    types
 }
 
 fn count(

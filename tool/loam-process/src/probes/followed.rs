@@ -30,6 +30,19 @@ struct Live {
     misses: u8,
 }
 
+/// A block that lives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Living {
+    /// Its address.
+    pub address: Address,
+    /// Its bytes, as requested.
+    pub bytes: u64,
+    /// Its stack: an index of `Sites::all`.
+    pub site: usize,
+    /// How many blocks it stands for.
+    pub weight: f64,
+}
+
 #[derive(Debug)]
 enum Waiting {
     Came(Pid, Address, Live),
@@ -287,6 +300,21 @@ impl Followed {
                 all[site] += 2.0 * weight * block.requested as f64;
             }
         }
+        all
+    }
+
+    /// The blocks that live, in the order of addresses.
+    pub fn living(&self, rounds: &[Round]) -> Vec<Living> {
+        let known = self.live.iter().filter(|(_, block)| block.site != UNKNOWN);
+        let mut all: Vec<Living> = known
+            .map(|(address, block)| Living {
+                address: *address,
+                bytes: block.requested,
+                site: block.site as usize,
+                weight: rounds[block.round as usize].weight,
+            })
+            .collect();
+        all.sort_unstable_by_key(|block| block.address);
         all
     }
 

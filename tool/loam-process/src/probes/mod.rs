@@ -38,7 +38,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 pub use entries::Source;
-pub use followed::Address;
+pub use followed::{Address, Living};
 pub use rounds::Estimate;
 
 use crate::mappings;
@@ -400,6 +400,11 @@ impl Probes {
                 true => survival(site, round),
                 false => 1.0,
             })
+    }
+
+    /// The blocks that live, after the end.
+    pub fn living(&self) -> Vec<Living> {
+        self.followed.living(&self.rounds)
     }
 
     /// What came since the first window and lives.
