@@ -1,6 +1,6 @@
 //! Functions whose code a runtime makes while the program runs, by the names that it tells in
-//! `/tmp/perf-PID.map`: with node. What such a file may contain is tested in `loam-process`
-//! (`jit`).
+//! `/tmp/perf-PID.map`: with node and Python. What such a file may contain is tested in
+//! `loam-process` (`jit`).
 
 use std::path::Path;
 use std::process::Command;
@@ -81,6 +81,57 @@ fn probes_tell_functions_of_node_by_name() {
 #[test]
 fn growth_tells_functions_of_node_by_name() {
     records(&["--growth"], 2.0);
+}
+
+/// The first Python here that tells names: `-X perf` exists from 3.12 on.
+fn python() -> Option<Command> {
+    let names = ["python3", "python3.12", "python3.13", "python3.14"];
+    let asks = "import sys; sys.exit(not sys.is_stack_trampoline_active())";
+    let found = names.into_iter().find(|name| {
+        let ran = Command::new(name).args(["-X", "perf", "-c", asks]).output();
+        ran.is_ok_and(|out| out.status.success())
+    });
+    if found.is_none() {
+        skip("no Python from 3.12 on, which tells names with -X perf, is installed");
+    }
+    let mut command = Command::new(found?);
+    command.args(["-X", "perf"]);
+    command.arg(root().join("tests/recorder/leaks.py"));
+    Some(command)
+}
+
+#[test]
+fn growth_tells_functions_of_python_by_name_up_to_the_program_s_begin() {
+    let Some(mut command) = python() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("t.trace");
+    let mut talker = Talker::start(&mut command);
+    let _told = Told(talker.pid());
+    let recording = Recording::begin(common::loam(), &talker.pid(), &trace, &["--growth"]);
+    for _ in 0..20 {
+        talker.ask("50");
+    }
+    recording.end();
+    talker.tell("quit");
+    talker.wait();
+    let info = info(&trace);
+    let sites = info["stacks"]["sites"].as_array().unwrap().iter();
+    let whole = sites.filter(|site| {
+        let names = site["functions"].as_array().unwrap().iter();
+        let names: Vec<&str> = names.filter_map(|name| name.as_str()).collect();
+        // The outermost first.
+        let mut wanted = ["main", "py::serve:", "py::lose_session:"]
+            .iter()
+            .peekable();
+        for name in names {
+            wanted.next_if(|wanted| name.contains(**wanted));
+        }
+        wanted.peek().is_none()
+    });
+    let bytes = whole.map(|site| site["peak"]["bytes"].as_f64().unwrap());
+    assert!(bytes.sum::<f64>() > 1e6, "{info:#}");
 }
 
 #[test]

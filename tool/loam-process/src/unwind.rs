@@ -4,7 +4,7 @@
 //! The stack was copied when it was current (`rings::CopiedStack`). Of the process only its
 //! mappings are needed, and they may be told after its end.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,14 @@ use framehop::{
     UnwindRegsNative, Unwinder, UnwinderNative,
 };
 use loam_format::bytes::u64_at;
+use loam_format::memory::Memory;
 use loam_format::trace::Module;
 
 use crate::code::{Code, Codes};
 use crate::jit;
 use crate::mappings::Mapping;
 use crate::process::Pid;
+use crate::remote::ProcessMemory;
 use crate::rings::{CopiedStack, Registers};
 
 /// The most frames of a stack. A copied stack has a few thousand at most.
@@ -29,6 +31,8 @@ const MOST_FRAMES: usize = 2_048;
 const REFRESH: Duration = Duration::from_millis(100);
 /// The most pages that were looked up in vain; code that a program makes itself may lie in many.
 const MOST_UNKNOWN: usize = 4_096;
+/// The most return addresses in code made at run time whose code is remembered.
+const MOST_RETURNS: usize = 1 << 16;
 /// Bits of an address within a page.
 const PAGE_BITS: u32 = 12;
 
@@ -64,6 +68,8 @@ struct Mapped {
     module: u32,
     /// The distance from an address of the file to the one in memory.
     bias: u64,
+    /// Whether the program made the code at run time.
+    is_made: bool,
 }
 
 /// Unwinds the stacks of one process image.
@@ -77,6 +83,9 @@ pub struct Stacks {
     refreshed: Option<Instant>,
     /// Pages that belong to no file.
     unknown: HashSet<u64>,
+    memory: ProcessMemory,
+    /// By return address in made code: the bytes that are dropped before the next return.
+    returns: HashMap<u64, Option<u64>>,
 }
 
 impl std::fmt::Debug for Stacks {
@@ -98,6 +107,8 @@ impl Stacks {
             modules: Vec::new(),
             refreshed: None,
             unknown: HashSet::new(),
+            memory: ProcessMemory::of(pid),
+            returns: HashMap::new(),
         }
     }
 
@@ -186,6 +197,7 @@ impl Stacks {
             .filter(is_code)
             .map(|one| (one.start, one))
             .collect();
+        self.returns.clear();
         let is_covered = |known: &Mapping| {
             let before = now.range(..known.end).next_back();
             before.is_some_and(|(_, other)| other.end > known.start && other != known)
@@ -245,6 +257,7 @@ impl Stacks {
         let mapped = Mapped {
             module: place,
             bias,
+            is_made: false,
             mapping,
         };
         self.mapped.insert(mapped.mapping.start, mapped);
@@ -259,6 +272,7 @@ impl Stacks {
         let mapped = Mapped {
             module,
             bias: 0,
+            is_made: true,
             mapping,
         };
         self.mapped.insert(mapped.mapping.start, mapped);
@@ -306,6 +320,14 @@ impl Stacks {
                     continue;
                 }
             }
+            if let Some(caller) = self.leave(at, &frame, &mut read) {
+                frame = native(&caller);
+                match FrameAddress::from_return_address(caller.instruction) {
+                    Some(caller) => at = caller,
+                    None => return (addresses, false),
+                }
+                continue;
+            }
             let next = self
                 .unwinder
                 .unwind_frame(at, &mut frame, &mut self.cache, &mut read);
@@ -319,6 +341,50 @@ impl Stacks {
             };
         }
         (addresses, false)
+    }
+
+    /// Leaves code that was made at run time and keeps no frame pointer, if all that it does after
+    /// the call is to drop its frame and return: CPython's trampolines for perf do. None: it is
+    /// other code.
+    fn leave(
+        &mut self,
+        at: FrameAddress,
+        frame: &UnwindRegsNative,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Option<Registers> {
+        let is_made = self
+            .find(at.address_for_lookup())
+            .is_some_and(|one| one.is_made);
+        if !at.is_return_address() || !is_made || cfg!(not(target_arch = "x86_64")) {
+            return None;
+        }
+        let dropped = self.dropped_at(at.address_for_lookup().wrapping_add(1))?;
+        let place = frame.sp().checked_add(dropped)?;
+        Some(Registers {
+            instruction: read(place).ok()?,
+            stack: place.checked_add(8)?,
+            frame: frame_pointer(frame),
+            link: 0,
+        })
+    }
+
+    /// The bytes that `add rsp, BYTES; ret` at this address drops.
+    fn dropped_at(&mut self, address: u64) -> Option<u64> {
+        if let Some(known) = self.returns.get(&address) {
+            return *known;
+        }
+        let mut code = [0; 5];
+        let is_read = self.memory.read(address, &mut code).is_ok();
+        let dropped = match code {
+            [0x48, 0x83, 0xc4, bytes @ 0..=0x78, 0xc3] if is_read && bytes % 8 == 0 => {
+                Some(u64::from(bytes))
+            }
+            _ => None,
+        };
+        if self.returns.len() < MOST_RETURNS {
+            self.returns.insert(address, dropped);
+        }
+        dropped
     }
 
     /// The known frames, and the pages of frames that lie in no file.
@@ -400,6 +466,16 @@ fn native(registers: &Registers) -> UnwindRegsNative {
 #[cfg(target_arch = "aarch64")]
 fn native(registers: &Registers) -> UnwindRegsNative {
     UnwindRegsNative::new(registers.link, registers.stack, registers.frame)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn frame_pointer(registers: &UnwindRegsNative) -> u64 {
+    registers.bp()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn frame_pointer(registers: &UnwindRegsNative) -> u64 {
+    registers.fp()
 }
 
 fn sections(code: &Code) -> ExplicitModuleSectionInfo<Arc<[u8]>> {
