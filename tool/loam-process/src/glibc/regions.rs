@@ -276,7 +276,7 @@ mod tests {
     fn block(pages: u64) -> Vec<u8> {
         let mut bytes = vec![0xa5; (pages * PAGE) as usize];
         bytes[..8].fill(0);
-        bytes[8..16].copy_from_slice(&(pages * PAGE | 2).to_le_bytes());
+        bytes[8..16].copy_from_slice(&((pages * PAGE) | 2).to_le_bytes());
         bytes
     }
 

@@ -188,7 +188,7 @@ fn a_long_heap_is_read_ahead_and_told_the_same() {
 
 #[test]
 fn of_long_chunks_only_pages_with_headers_are_read() {
-    let mut chunks = vec![(100_000, true), (48, false)].repeat(300);
+    let mut chunks = [(100_000, true), (48, false)].repeat(300);
     // Short chunks behind them are read in whole windows again.
     chunks.extend(many());
     let heap = Heap::of(&chunks);
