@@ -392,7 +392,9 @@ fn types_are_told(preload: Option<&Path>) {
     for (trace, order) in traces.iter().zip(["order 500", "order 4000"]) {
         let recording = Recording::begin(common::loam(), &talker.pid(), trace, &["--cost", "50%"]);
         assert_eq!(talker.ask(order), "done");
-        recording.end();
+        let ran = recording.end();
+        let line = "loam: what lives, by type: shop::Order 100 %";
+        assert!(ran.err.contains(line), "{ran:?}");
     }
     assert_eq!(talker.ask("quit"), "bye");
     let info = info(&traces[1]);

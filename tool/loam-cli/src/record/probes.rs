@@ -115,9 +115,11 @@ pub fn record(options: &RecordOptions, pid: Pid, ends: &mut Ends, cost: f64) -> 
     written.take(&changes, probes.sites())?;
     let is_over = matches!(reason, Some((Ended::Unknown | Ended::Exec, _)));
     // Elsewhere nobody knows which of the blocks live.
-    if !is_over && (!probes.has_gaps() || walk.failed.is_none()) {
-        written.know(&stays::of(pid, &probes.living()), probes.sites())?;
-    }
+    let sums = match !is_over && (!probes.has_gaps() || walk.failed.is_none()) {
+        true => stays::of(pid, &probes.living()),
+        false => Vec::new(),
+    };
+    written.know(&sums, probes.sites())?;
     let (_, lost) = probes.samples();
     let statistics = written.end(probes.sites(), lost, reason.clone())?;
     progress.end();
@@ -134,7 +136,7 @@ pub fn record(options: &RecordOptions, pid: Pid, ends: &mut Ends, cost: f64) -> 
     }
     let shown = output::path(&path);
     output::say(&summary(&probes, seconds, &shown, &statistics));
-    for line in gaps(&probes, &walk) {
+    for line in stays::line(&sums).into_iter().chain(gaps(&probes, &walk)) {
         output::say(&format!("loam: {line}"));
     }
     Ok(Exit::Done)

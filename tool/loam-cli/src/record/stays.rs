@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use loam_census::single;
 use loam_census::target::Live;
+use loam_format::plain;
 use loam_process::probes::Living;
 use loam_process::process::Pid;
 
@@ -12,6 +13,9 @@ use loam_process::process::Pid;
 const MOST_BLOCKS: usize = 1 << 16;
 /// The most sums that are kept, those with the most bytes.
 const MOST_SUMS: usize = 20_000;
+
+/// How many types are shown.
+const TYPES: usize = 5;
 
 /// Blocks of one type under one stack.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +36,26 @@ impl Sum {
     pub fn error(&self) -> f64 {
         2.0 * self.variance.sqrt()
     }
+}
+
+/// The types with the most bytes and their shares, as a line; none: nothing was looked at.
+pub fn line(sums: &[Sum]) -> Option<String> {
+    let mut types: HashMap<&str, f64> = HashMap::new();
+    for sum in sums {
+        *types.entry(&sum.kind).or_default() += sum.bytes;
+    }
+    let all: f64 = types.values().sum();
+    let mut types: Vec<_> = types
+        .into_iter()
+        .filter(|(_, bytes)| *bytes >= 1.0)
+        .collect();
+    types.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+    let shown = types.iter().take(TYPES).map(|(name, bytes)| {
+        let share = 100.0 * bytes / all;
+        format!("{} {share:.0} %", plain::line(name))
+    });
+    let shown: Vec<String> = shown.collect();
+    (!shown.is_empty()).then(|| format!("what lives, by type: {}", shown.join(", ")))
 }
 
 /// Looks at the blocks that live; nothing if the process can not be read.
@@ -94,6 +118,9 @@ mod tests {
             .map(|one| (one.site, one.blocks, one.bytes))
             .collect();
         assert_eq!(said, [(0, 5.0, 450.0), (1, 2.0, 20.0)]);
+        let line = line(&sums).unwrap();
+        assert_eq!(line, "what lives, by type: a 96 %, b 4 %");
+        assert_eq!(super::line(&[]), None);
         // One of four: 400 bytes, and a variance of 400^2 * 3/4.
         assert!((sums[0].error() - 2.0 * (400.0f64 * 400.0 * 0.75).sqrt()).abs() < 1e-9);
     }
