@@ -80,6 +80,9 @@ set_source_files_properties("${CMAKE_CURRENT_LIST_DIR}/unit/small/sources_test.c
 foreach(test IN LISTS unit_tests)
   add_executable(unit_${test} ${sources_${test}})
   target_precompile_headers(unit_${test} REUSE_FROM unit_headers)
+  # Six files at a time are compiled in half the time.
+  set_target_properties(unit_${test} PROPERTIES UNITY_BUILD ${LOAM_UNITY}
+    UNITY_BUILD_BATCH_SIZE 6)
   # Some tests have helpers in headers beside them.
   target_include_directories(unit_${test} PRIVATE "${CMAKE_CURRENT_LIST_DIR}/unit")
   set(system loam_system_checked)

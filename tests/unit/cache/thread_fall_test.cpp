@@ -6,7 +6,7 @@
 namespace loam {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kMega = size_t{1} << 20;
 
 // A look at a heap that used `before` bytes at the look before.
 ThreadFall::Decision after(size_t before, const ThreadFall::Look& look) {
@@ -39,41 +39,42 @@ TEST(ThreadFall, TheStepFollowsTheHeapAndTheThreads) {
     } while (!fall.note_given(4096));
     return bytes;
   };
-  EXPECT_EQ(step(8 * kMiB, 1), ThreadFall::kFallStep);
-  EXPECT_EQ(step(320 * kMiB, 1), 10 * kMiB);
-  EXPECT_EQ(step(320 * kMiB, 5), 2 * kMiB);
-  EXPECT_EQ(step(8 * kMiB, 101), ThreadFall::kLeastFallStep);
+  EXPECT_EQ(step(8 * kMega, 1), ThreadFall::kFallStep);
+  EXPECT_EQ(step(320 * kMega, 1), 10 * kMega);
+  EXPECT_EQ(step(320 * kMega, 5), 2 * kMega);
+  EXPECT_EQ(step(8 * kMega, 101), ThreadFall::kLeastFallStep);
 }
 
 TEST(ThreadFall, WhatStaysWithinTheBoundIsLeftAlone) {
   // A sixteenth of 100 MiB is 6.25 MiB.
   const auto decision =
-      after(120 * kMiB,
-            {.used = 100 * kMiB, .free = 5 * kMiB, .returned = 0, .cached = kMiB, .threads = 1});
+      after(120 * kMega,
+            {.used = 100 * kMega, .free = 5 * kMega, .returned = 0, .cached = kMega, .threads = 1});
   EXPECT_FALSE(decision.shortens);
   EXPECT_FALSE(decision.purges);
 }
 
 TEST(ThreadFall, FreePagesInSpansGoBack) {
-  const auto decision = after(
-      120 * kMiB, {.used = 100 * kMiB, .free = 8 * kMiB, .returned = 0, .cached = 0, .threads = 1});
+  const auto decision =
+      after(120 * kMega,
+            {.used = 100 * kMega, .free = 8 * kMega, .returned = 0, .cached = 0, .threads = 1});
   EXPECT_TRUE(decision.purges);
   EXPECT_TRUE(decision.shortens);
-  EXPECT_EQ(decision.keep, 100 * kMiB / 16);
+  EXPECT_EQ(decision.keep, 100 * kMega / 16);
 }
 
 TEST(ThreadFall, CachedBlocksCountWhileUseFalls) {
   const ThreadFall::Look look{
-      .used = 100 * kMiB, .free = 4 * kMiB, .returned = 0, .cached = 4 * kMiB, .threads = 1};
-  const auto falls = after(120 * kMiB, look);
+      .used = 100 * kMega, .free = 4 * kMega, .returned = 0, .cached = 4 * kMega, .threads = 1};
+  const auto falls = after(120 * kMega, look);
   EXPECT_TRUE(falls.shortens);
   EXPECT_FALSE(falls.purges) << "the magazines alone hold too much";
-  EXPECT_FALSE(after(100 * kMiB, look).shortens) << "others take what this thread frees";
+  EXPECT_FALSE(after(100 * kMega, look).shortens) << "others take what this thread frees";
 }
 
 TEST(ThreadFall, WhatCameBackBeforeIsHeldByAThreadThatCameBackItself) {
   const ThreadFall::Look look{
-      .used = 100 * kMiB, .free = 8 * kMiB, .returned = 8 * kMiB, .cached = 0, .threads = 1};
+      .used = 100 * kMega, .free = 8 * kMega, .returned = 8 * kMega, .cached = 0, .threads = 1};
   ThreadFall fall;
   const auto others = fall.decide(look);
   EXPECT_TRUE(others.is_held);

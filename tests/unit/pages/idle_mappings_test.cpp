@@ -8,7 +8,7 @@ namespace {
 
 constexpr uintptr_t kFirst = uintptr_t{1} << 40;
 constexpr size_t kLong = 40 * kPagesPerSlab;
-constexpr uint64_t kStart = 100'000;
+constexpr uint64_t kFirstMs = 100'000;
 
 class IdleMappingsTest : public testing::Test {
  protected:
@@ -16,13 +16,13 @@ class IdleMappingsTest : public testing::Test {
 
   /// A mapping that was unmapped would have served a request.
   void SetUp() override {
-    EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kStart));
+    EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kFirstMs));
     EXPECT_EQ(take(kLong).address, 0u);
   }
-  Mapping take(size_t pages, size_t alignment = kPageBytes, uint64_t now_ms = kStart) {
+  Mapping take(size_t pages, size_t alignment = kPageBytes, uint64_t now_ms = kFirstMs) {
     return idle.take(Pages(pages), alignment, now_ms);
   }
-  bool keep(uintptr_t address, size_t pages, uint64_t now_ms = kStart) {
+  bool keep(uintptr_t address, size_t pages, uint64_t now_ms = kFirstMs) {
     return idle.keep(address, Pages(pages), now_ms);
   }
   /// The n-th address. No two of them are neighbours.
@@ -33,23 +33,23 @@ class IdleMappingsTest : public testing::Test {
 
 TEST(IdleMappings, ABlockThatIsFreedOnceIsNotKept) {
   IdleMappings idle;
-  EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kStart));
-  EXPECT_EQ(idle.take(Pages(kLong + 1), kPageBytes, kStart).address, 0u)
+  EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kFirstMs));
+  EXPECT_EQ(idle.take(Pages(kLong + 1), kPageBytes, kFirstMs).address, 0u)
       << "it would not have served this one";
-  EXPECT_FALSE(idle.keep(kFirst, Pages(kLong + 1), kStart + 10 * IdleMappings::kKeptMs));
-  EXPECT_EQ(idle.take(Pages(kLong), kPageBytes, kStart + 12 * IdleMappings::kKeptMs).address, 0u)
+  EXPECT_FALSE(idle.keep(kFirst, Pages(kLong + 1), kFirstMs + 10 * IdleMappings::kKeptMs));
+  EXPECT_EQ(idle.take(Pages(kLong), kPageBytes, kFirstMs + 12 * IdleMappings::kKeptMs).address, 0u)
       << "nor this, so much later";
-  EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kStart + 12 * IdleMappings::kKeptMs));
+  EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kFirstMs + 12 * IdleMappings::kKeptMs));
   EXPECT_TRUE(idle.empty());
 }
 
 TEST(IdleMappings, SeveralThatWentTogetherCountTogether) {
   IdleMappings idle;
-  EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kStart));
-  EXPECT_FALSE(idle.keep(2 * kFirst, Pages(kLong), kStart + IdleMappings::kKeptMs));
-  EXPECT_EQ(idle.take(Pages(2 * kLong), kPageBytes, kStart + 2 * IdleMappings::kKeptMs).address,
+  EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kFirstMs));
+  EXPECT_FALSE(idle.keep(2 * kFirst, Pages(kLong), kFirstMs + IdleMappings::kKeptMs));
+  EXPECT_EQ(idle.take(Pages(2 * kLong), kPageBytes, kFirstMs + 2 * IdleMappings::kKeptMs).address,
             0u);
-  EXPECT_TRUE(idle.keep(kFirst, Pages(kLong), kStart));
+  EXPECT_TRUE(idle.keep(kFirst, Pages(kLong), kFirstMs));
 }
 
 TEST_F(IdleMappingsTest, WhoRepeatsGetsItBack) {
@@ -92,12 +92,12 @@ TEST_F(IdleMappingsTest, AnAlignedBlockGetsAnAlignedMapping) {
 TEST_F(IdleMappingsTest, WhoGrowsGetsTheLongestAndThenWhatIsBehind) {
   ASSERT_TRUE(keep(place(1), kLong));
   ASSERT_TRUE(keep(place(2), 2 * kLong));
-  const Mapping mapping = idle.take(Pages(kLong / 2), kPageBytes, kStart, true);
+  const Mapping mapping = idle.take(Pages(kLong / 2), kPageBytes, kFirstMs, true);
   EXPECT_EQ(mapping.address, place(2));
   const uintptr_t end = place(2) + Pages(kLong / 2).bytes();
-  EXPECT_EQ(idle.take_at(end + kPageBytes, Pages(1), kStart), Pages(0));
-  EXPECT_EQ(idle.take_at(end, Pages(kLong), kStart), Pages(kLong));
-  EXPECT_EQ(idle.take_at(end + Pages(kLong).bytes(), Pages(kLong), kStart), Pages(kLong / 2))
+  EXPECT_EQ(idle.take_at(end + kPageBytes, Pages(1), kFirstMs), Pages(0));
+  EXPECT_EQ(idle.take_at(end, Pages(kLong), kFirstMs), Pages(kLong));
+  EXPECT_EQ(idle.take_at(end + Pages(kLong).bytes(), Pages(kLong), kFirstMs), Pages(kLong / 2))
       << "all that there is";
   EXPECT_EQ(idle.pages(), Pages(kLong));
 }
@@ -105,7 +105,7 @@ TEST_F(IdleMappingsTest, WhoGrowsGetsTheLongestAndThenWhatIsBehind) {
 TEST_F(IdleMappingsTest, WhoGrowsTakesSeveralThatFollowEachOther) {
   ASSERT_TRUE(keep(kFirst + Pages(kLong).bytes(), kLong));
   ASSERT_TRUE(keep(kFirst, kLong));
-  EXPECT_EQ(idle.take_at(kFirst, Pages(3 * kLong), kStart), Pages(2 * kLong));
+  EXPECT_EQ(idle.take_at(kFirst, Pages(3 * kLong), kFirstMs), Pages(2 * kLong));
   EXPECT_TRUE(idle.empty());
 }
 
@@ -141,8 +141,8 @@ TEST_F(IdleMappingsTest, OnlySoManyAreKept) {
 }
 
 TEST_F(IdleMappingsTest, TheOldestGoesFirstFromItsEnd) {
-  ASSERT_TRUE(keep(place(1), kLong, kStart + 2));
-  ASSERT_TRUE(keep(place(2), kLong, kStart + 1));
+  ASSERT_TRUE(keep(place(1), kLong, kFirstMs + 2));
+  ASSERT_TRUE(keep(place(2), kLong, kFirstMs + 1));
   const Mapping part = idle.shed(Pages(100));
   EXPECT_EQ(part.address, place(2) + Pages(kLong - 100).bytes());
   EXPECT_EQ(part.pages, Pages(100));
@@ -155,8 +155,8 @@ TEST_F(IdleMappingsTest, TheOldestGoesFirstFromItsEnd) {
 
 TEST_F(IdleMappingsTest, WhatNobodyTookIsDueAndNothingMoreIsKept) {
   ASSERT_TRUE(keep(place(1), kLong));
-  EXPECT_EQ(idle.due(Pages(0), kStart + IdleMappings::kKeptMs), Pages(0));
-  const uint64_t late = kStart + IdleMappings::kKeptMs + 1;
+  EXPECT_EQ(idle.due(Pages(0), kFirstMs + IdleMappings::kKeptMs), Pages(0));
+  const uint64_t late = kFirstMs + IdleMappings::kKeptMs + 1;
   EXPECT_EQ(idle.due(Pages(0), late), Pages(kLong));
   static_cast<void>(idle.shed(Pages(kLong)));
   EXPECT_FALSE(keep(place(1), kLong, late));
@@ -164,7 +164,7 @@ TEST_F(IdleMappingsTest, WhatNobodyTookIsDueAndNothingMoreIsKept) {
 
 TEST_F(IdleMappingsTest, WhileOthersAreTakenItGoesAloneAndKeepingGoesOn) {
   ASSERT_TRUE(keep(place(1), 2 * kLong));
-  const uint64_t late = kStart + IdleMappings::kKeptMs + 1;
+  const uint64_t late = kFirstMs + IdleMappings::kKeptMs + 1;
   ASSERT_TRUE(keep(place(2), kLong, late));
   EXPECT_EQ(take(kLong, kPageBytes, late).address, place(2));
   EXPECT_EQ(idle.due(Pages(0), late), Pages(2 * kLong));
@@ -174,9 +174,9 @@ TEST_F(IdleMappingsTest, WhileOthersAreTakenItGoesAloneAndKeepingGoesOn) {
 TEST_F(IdleMappingsTest, NoMoreIsKeptThanIsUsedOrAFixedAmount) {
   const size_t most = IdleMappings::kMostIdle.count;
   ASSERT_TRUE(keep(kFirst, 3 * most));
-  EXPECT_EQ(idle.due(Pages(0), kStart), Pages(2 * most));
-  EXPECT_EQ(idle.due(Pages(2 * most), kStart), Pages(most));
-  EXPECT_EQ(idle.due(Pages(3 * most), kStart), Pages(0));
+  EXPECT_EQ(idle.due(Pages(0), kFirstMs), Pages(2 * most));
+  EXPECT_EQ(idle.due(Pages(2 * most), kFirstMs), Pages(most));
+  EXPECT_EQ(idle.due(Pages(3 * most), kFirstMs), Pages(0));
 }
 
 }  // namespace
