@@ -105,7 +105,7 @@ static bool is_of_cxx_library(const void* function) {
   const char* const name = slash != NULL ? slash + 1 : found.dli_fname;
   const char* const libraries[] = {"libstdc++.so", "libc++.so", "libc++abi.so"};
   for (size_t i = 0; i < sizeof libraries / sizeof *libraries; ++i)
-    if (strncmp(name, libraries[i], strlen(libraries[i])) == 0) return true;
+    if (strstr(name, libraries[i]) == name) return true;
   return false;
 }
 
@@ -118,7 +118,8 @@ static bool is_hook(const void* function) {
 // pre: the next definitions are known
 static void look_at_plain_forms(void) {
   const char* const plain[] = {"_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"};
-  // RTLD_DEFAULT would begin with this library, which is linked with -Bsymbolic.
+  // RTLD_DEFAULT would begin with this library, which is linked with -Bsymbolic. The handle is not
+  // closed: the program's own file stays anyway.
   void* const program = dlopen(NULL, RTLD_LAZY);
   bool are_library = program != NULL;
   bool are_hooks = true;
@@ -126,7 +127,6 @@ static void look_at_plain_forms(void) {
     are_library = is_of_cxx_library(real_next(plain[i]));
     are_hooks &= is_hook(dlsym(program, plain[i]));
   }
-  if (program != NULL) dlclose(program);
   are_plain = are_library && are_hooks;
   are_replaced = are_library && !are_hooks;
 }

@@ -358,7 +358,9 @@ static void leak_large(size_t bytes) {
 static void leak_wide(void) { leak_large(200000); }
 static void leak_sheets(void) { leak_large(2 * MIB); }
 
+static int idlers;
 static void* idle(void* argument) {
+  __atomic_add_fetch(&idlers, 1, __ATOMIC_RELAXED);
   pause();
   return argument;
 }
@@ -371,6 +373,7 @@ static void lock_all(void) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, idle, NULL)) abort();
   }
+  while (__atomic_load_n(&idlers, __ATOMIC_RELAXED) < 16) rest(10);
   rest(200);
   ready();
   wait_for_ever();
