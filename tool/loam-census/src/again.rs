@@ -22,13 +22,11 @@ use crate::graph::{share, WINDOW};
 use crate::heap::{self, HeapError};
 use crate::modules::Modules;
 use crate::roots;
-use crate::table::{Stretch, Table};
+use crate::table::Table;
 use crate::target::Target;
 
 /// The work of one turn.
 const PIECE: u64 = 4 << 20;
-/// Blocks farther from each other than this are in tables of their own.
-const FAR: u64 = 1 << 20;
 /// More pointers from lost blocks to lost blocks are not kept: then the block counts as reached.
 const MOST_EDGES: usize = 16 << 20;
 
@@ -67,7 +65,7 @@ pub fn look(target: &dyn Target, before: &[(u64, u64)]) -> Result<Verdict, HeapE
         })
     };
     let there: Vec<(u64, u64)> = before.iter().copied().filter(is_there).collect();
-    let lost = table(&there);
+    let lost = Table::of_blocks(&there);
     let roots = roots::find(target, &modules, None, &lost, &heap.ranges);
     let Found {
         mut edges,
@@ -118,21 +116,6 @@ struct Found {
     reached: Vec<u32>,
     /// Blocks to just before which a pointer leads.
     before: Vec<u32>,
-}
-
-fn table(blocks: &[(u64, u64)]) -> Table {
-    let mut stretches = vec![Stretch::default()];
-    let mut end = 0;
-    for (address, size) in blocks {
-        if *address >= end + FAR {
-            stretches.push(Stretch::default());
-        }
-        end = address + size;
-        if let Some(last) = stretches.last_mut() {
-            last.push(*address, *size);
-        }
-    }
-    Table::of(stretches, Vec::new()).0
 }
 
 /// Pointers to the lost blocks in the heap.

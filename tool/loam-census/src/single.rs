@@ -3,7 +3,7 @@
 
 use crate::modules::Modules;
 use crate::python::Python;
-use crate::table::{Stretch, Table};
+use crate::table::Table;
 use crate::target::Target;
 use crate::types::{Lately, Type, Types};
 
@@ -16,18 +16,7 @@ pub fn of(target: &dyn Target, blocks: &[(u64, u64)]) -> Vec<Type> {
     let modules = Modules::of(target);
     let python = Python::is_in(&modules).then(|| Python::of(target, &modules));
     let types = Types::of(target, &modules, python);
-    let mut stretches: Vec<Stretch> = Vec::new();
-    for (address, size) in blocks {
-        let fits = stretches
-            .last_mut()
-            .is_some_and(|one| one.push(*address, *size));
-        if !fits {
-            let mut next = Stretch::default();
-            next.push(*address, *size);
-            stretches.push(next);
-        }
-    }
-    let (table, _) = Table::of(stretches, Vec::new());
+    let table = Table::of_blocks(blocks);
     let mut lately = Lately::default();
     let mut hint = 0;
     let mut bytes = vec![0; MOST_READ as usize];

@@ -15,6 +15,10 @@ const PAGE: u64 = 4096;
 /// A region is no longer than this, so that a start has 32 bits.
 const LONGEST: u64 = GRANULE << 32;
 
+/// Of blocks without their heap, those farther from each other than this are in regions of their
+/// own.
+const FAR: u64 = 1 << 20;
+
 /// A number that no block has.
 pub const NONE: u32 = u32::MAX;
 
@@ -116,6 +120,24 @@ pub struct Table {
 }
 
 impl Table {
+    /// A table of some blocks of a heap, by address and size in the order of addresses.
+    pub fn of_blocks(blocks: &[(u64, u64)]) -> Table {
+        let mut stretches: Vec<Stretch> = Vec::new();
+        let mut end = 0u64;
+        for (address, size) in blocks {
+            let last = stretches
+                .last_mut()
+                .filter(|_| *address < FAR.saturating_add(end));
+            if !last.is_some_and(|last| last.push(*address, *size)) {
+                let mut next = Stretch::default();
+                next.push(*address, *size);
+                stretches.push(next);
+            }
+            end = address.saturating_add(*size);
+        }
+        Table::of(stretches, Vec::new()).0
+    }
+
     /// A table of these blocks without those at `freed`. Stretches that overlap an earlier one are
     /// left out; the second part of the answer counts them.
     pub fn of(mut stretches: Vec<Stretch>, mut freed: Vec<u64>) -> (Table, usize) {
@@ -279,6 +301,24 @@ mod tests {
             (table.size(1), table.address(1)),
             (8 << 30, 0x7f00_0000_0010)
         );
+    }
+
+    #[test]
+    fn some_blocks_of_a_heap_are_found_however_far_apart_they_lie() {
+        let blocks = [
+            (0x1000, 16),
+            (0x1010, 64),
+            (0x1000 + FAR, 32),
+            (0x1000 + 2 * LONGEST, 48),
+        ];
+        let table = Table::of_blocks(&blocks);
+        assert_eq!(table.count(), blocks.len());
+        for (number, (address, size)) in blocks.iter().enumerate() {
+            let last = address + size - 1;
+            assert_eq!(table.find(last, &mut 0), Some(number as u32));
+        }
+        assert_eq!(table.find(0x1000 + 2 * LONGEST + 48, &mut 0), None);
+        assert_eq!(Table::of_blocks(&[]).count(), 0);
     }
 
     proptest! {
