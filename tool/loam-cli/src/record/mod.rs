@@ -54,6 +54,7 @@ use loam_lab::machine;
 use loam_process::layout::Layout;
 use loam_process::parts::Libc;
 use loam_process::perf::Starts;
+use loam_process::process::Pid;
 use loam_process::rings::{now, Session};
 
 use crate::ending::{Ending, Watch};
@@ -99,17 +100,22 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
             }
             Way::Best => match Attached::find(*pid)? {
                 Some(attached) => record_process(options, attached, *limit, layout),
-                None => match probes::refused(*pid)? {
-                    None => probes::record(options, *pid, &mut Ends::of_process(*limit)?, COST),
-                    Some(why) => {
-                        output::say(&format!(
-                            "loam: {why}; the growth of its heap is recorded instead (--growth)"
-                        ));
-                        growth::record(options, *pid, &mut Ends::of_process(*limit)?)
-                    }
-                },
+                None => sampled(options, *pid, &mut Ends::of_process(*limit)?),
             },
         },
+    }
+}
+
+/// Samples a process by probes or, where these are refused, by the growth of its heap.
+fn sampled(options: &RecordOptions, pid: Pid, ends: &mut Ends) -> Result<Exit> {
+    match probes::refused(pid)? {
+        None => probes::record(options, pid, ends, COST),
+        Some(why) => {
+            output::say(&format!(
+                "loam: {why}; the growth of its heap is recorded instead (--growth)"
+            ));
+            growth::record(options, pid, ends)
+        }
     }
 }
 

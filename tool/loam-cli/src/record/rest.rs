@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::args::{RecordOptions, COST};
+use super::args::RecordOptions;
 use super::ends::Ends;
-use super::{growth, probes, TICK};
+use super::TICK;
 use crate::exit::Exit;
 use crate::output;
 
@@ -29,17 +29,7 @@ pub fn sample(options: &RecordOptions, whole: &Path, pid: i32, mut ends: Ends) -
         output: Some(path_beside(whole)),
         ..options.clone()
     };
-    let sampled = match probes::refused(pid) {
-        Ok(None) => probes::record(&options, pid, &mut ends, COST),
-        Ok(Some(why)) => {
-            output::say(&format!(
-                "loam: {why}; the growth of the heap is recorded instead"
-            ));
-            growth::record(&options, pid, &mut ends)
-        }
-        Err(error) => Err(error),
-    };
-    if let Err(error) = sampled {
+    if let Err(error) = super::sampled(&options, pid, &mut ends) {
         output::print_warning(&format!("the rest is not sampled: {error:#}"));
     }
     Ok(match ends.wait_for_program(TICK)? {
