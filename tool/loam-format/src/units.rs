@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::plain;
+
 /// The unit of a figure, which determines how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -79,6 +81,15 @@ pub fn bytes(value: f64) -> String {
     }
     // Rust's sum of nothing is -0.0.
     format!("{:.0} B", value + 0.0)
+}
+
+/// The first of some amounts as shares of all: `a 96 %, b 4 %`.
+pub fn shares<'a>(amounts: impl Iterator<Item = (&'a str, f64)>, all: f64, most: usize) -> String {
+    let shown = amounts.take(most).map(|(name, amount)| {
+        let share = 100.0 * amount / all;
+        format!("{} {share:.0} %", plain::line(name))
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 /// `1.20 s`, `35.0 ms`, `2 min 05 s`

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use loam_census::single;
 use loam_census::target::Live;
-use loam_format::plain;
+use loam_format::units;
 use loam_process::probes::Living;
 use loam_process::process::Pid;
 
@@ -50,12 +50,8 @@ pub fn line(sums: &[Sum]) -> Option<String> {
         .filter(|(_, bytes)| *bytes >= 1.0)
         .collect();
     types.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-    let shown = types.iter().take(TYPES).map(|(name, bytes)| {
-        let share = 100.0 * bytes / all;
-        format!("{} {share:.0} %", plain::line(name))
-    });
-    let shown: Vec<String> = shown.collect();
-    (!shown.is_empty()).then(|| format!("what lives, by type: {}", shown.join(", ")))
+    let shown = units::shares(types.into_iter(), all, TYPES);
+    (!shown.is_empty()).then(|| format!("what lives, by type: {shown}"))
 }
 
 /// Looks at the blocks that live; nothing if the process can not be read.

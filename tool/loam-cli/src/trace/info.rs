@@ -7,7 +7,7 @@ use serde_json::json;
 
 use loam_format::plain;
 use loam_format::trace::{Ended, How, Mark};
-use loam_format::units::{decimal, Unit};
+use loam_format::units::{self, decimal, Unit};
 use loam_format::words;
 use loam_lab::replay::{self, ProcessSurvey, Survey};
 use loam_lab::traces::marks;
@@ -234,13 +234,9 @@ fn stays(types: &[Typed]) -> String {
     if all < 1.0 {
         return String::new();
     }
-    let shown = types.iter().take(TYPES).map(|one| {
-        let share = 100.0 * one.bytes / all;
-        format!("{} {share:.0} %", plain::line(&one.name))
-    });
-    let shown: Vec<String> = shown.collect();
-    let bytes = Unit::Bytes.show(all);
-    format!("  {bytes} live at the end: {}\n", shown.join(", "))
+    let amounts = types.iter().map(|one| (one.name.as_str(), one.bytes));
+    let shown = units::shares(amounts, all, TYPES);
+    format!("  {} live at the end: {shown}\n", Unit::Bytes.show(all))
 }
 
 /// The stacks with the most bytes at the peak.
