@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::Pid;
+use crate::process::{status_value, Pid};
 
 /// The limits of a process. A limit that does not exist, or can not be read, is none.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -35,14 +35,11 @@ impl Limits {
     /// Reads the limits of a process.
     pub fn of(pid: Pid) -> Limits {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let allowed = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let allowed = status_value(pid, "Cpus_allowed_list");
         let cores = fs::read_to_string("/sys/devices/system/cpu/online");
         let mut limits = Limits {
             cores: cores.ok().and_then(|list| cores_in(&list)).unwrap_or(1),
-            allowed_cores: allowed.and_then(cores_in),
+            allowed_cores: allowed.and_then(|list| cores_in(&list)),
             ..Limits::default()
         };
         limits.read_groups(Path::new("/sys/fs/cgroup"), &groups);

@@ -16,7 +16,7 @@ use rangemap::RangeMap;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::mappings::Mapping;
-use crate::process::{face, Pid, Stat};
+use crate::process::{face, inner, status_value, Pid, Stat};
 
 /// The path of the module in which such code lies: no file has it.
 pub const PATH: &str = "//jit";
@@ -132,15 +132,12 @@ pub struct Source {
 impl Source {
     /// Of a living process.
     pub fn of(pid: Pid) -> Option<Source> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let words = |key: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-            Some(line.split_ascii_whitespace())
-        };
+        let users = status_value(pid, "Uid")?;
+        let users = users.split_ascii_whitespace();
         Some(Source {
             root: File::open(format!("/proc/{}/root", face(pid))).ok()?,
-            inner: words("NSpid:")?.next_back()?.parse().ok()?,
-            users: words("Uid:")?.filter_map(|one| one.parse().ok()).collect(),
+            inner: inner(pid)?,
+            users: users.filter_map(|one| one.parse().ok()).collect(),
             since: begin(pid)?,
         })
     }

@@ -442,6 +442,21 @@ fn fields(text: &[u8]) -> impl Iterator<Item = (&[u8], &str)> {
     })
 }
 
+/// A process's number in its own PID namespace.
+pub fn inner(pid: Pid) -> Option<Pid> {
+    let numbers = status_value(pid, "NSpid")?;
+    numbers.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
+/// What `/proc/PID/status` says of a key, such as `Uid`; none if the process has gone, or if the
+/// system does not say it.
+pub fn status_value(pid: Pid, key: &str) -> Option<String> {
+    let status = read_short(&format!("/proc/{pid}/status")).ok()?;
+    let mut fields = fields(&status);
+    let (_, value) = fields.find(|(name, _)| *name == key.as_bytes())?;
+    Some(value.trim().to_owned())
+}
+
 /// The memory figures of `/proc/PID/status`: every user may read them, and the process pays
 /// nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

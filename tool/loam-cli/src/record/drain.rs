@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use loam_format::trace::{End, Ended, How, Mark, Process};
 use loam_process::code::Codes;
-use loam_process::process::Stat;
+use loam_process::process::{status_value, Stat};
 use loam_process::rings::{now, Batch, Began, Clock, Image, Pass, Session};
 
 use super::attach::{Answer, Attached};
@@ -713,11 +713,7 @@ fn kernels_name(program: &str) -> String {
 
 /// Whether a filter restricts the system calls of a process, as far as the system tells.
 fn has_filter(pid: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mode = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Seccomp:"));
-    mode.is_some_and(|mode| mode.trim() != "0")
+    status_value(pid, "Seccomp").is_some_and(|mode| mode != "0")
 }
 
 fn ended_by(status: std::process::ExitStatus) -> Ended {

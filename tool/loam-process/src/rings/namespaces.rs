@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::process::{Pid, Stat};
+use crate::process::{inner, Pid, Stat};
 
 /// A recorded process, as this process's `/proc` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,12 +45,7 @@ fn outer(pid: Pid, space: u64) -> Option<Pid> {
         let name = entry.file_name();
         let name = name.to_str()?;
         let here: Pid = name.parse().ok()?;
-        let status = fs::read_to_string(entry.path().join("status")).ok()?;
-        let numbers = status
-            .lines()
-            .find_map(|line| line.strip_prefix("NSpid:"))?;
-        let innermost: Pid = numbers.split_ascii_whitespace().last()?.parse().ok()?;
-        let is_it = innermost == pid && inode_of(name, "pid") == Some(space);
+        let is_it = inner(here)? == pid && inode_of(name, "pid") == Some(space);
         is_it.then_some(here)
     })
 }

@@ -1,13 +1,11 @@
 //! Whether a thread's seccomp filters let it make the calls of a trim. A filter may end the process
 //! for a call that it does not allow, so the filters are run here first.
 
-use std::fs;
-
 use nix::libc;
 
 use super::system::{self, Instruction};
 use super::TrimError;
-use crate::process::Pid;
+use crate::process::{status_value, Pid};
 
 /// The calls of a trim. Without `process_madvise` each range has a call of its own.
 const CALLS: [i64; 4] = [
@@ -56,9 +54,7 @@ fn name(call: i64) -> &'static str {
 }
 
 fn has_filters(thread: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("Seccomp:"));
-    line.is_none_or(|line| line.split_whitespace().nth(1) != Some("0"))
+    status_value(thread, "Seccomp").is_none_or(|mode| mode != "0")
 }
 
 /// The answer of a filter to a call whose arguments it does not look at. None: it looks at them, or

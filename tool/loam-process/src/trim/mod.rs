@@ -40,7 +40,9 @@ use thiserror::Error;
 use crate::glibc::layout::{Layout, Version};
 use crate::glibc::{self, GlibcError, GlibcHeap};
 use crate::mappings::{self, Mapping};
-use crate::process::{face, has_memory, permission_remedy, Pid, ProcessError, ProcessKey, Stat};
+use crate::process::{
+    face, has_memory, permission_remedy, status_value, Pid, ProcessError, ProcessKey, Stat,
+};
 use loam_format::memory::ReadError;
 use outside::Frames;
 use pace::Pace;
@@ -498,11 +500,8 @@ fn require_untraced(pid: Pid) -> Result<(), TrimError> {
 
 /// The process that traces a process.
 pub fn tracer(pid: Pid) -> Option<Pid> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("TracerPid:"))?;
-    line.trim().parse().ok().filter(|tracer| *tracer != 0)
+    let tracer = status_value(pid, "TracerPid")?.parse().ok();
+    tracer.filter(|tracer| *tracer != 0)
 }
 
 /// Whether a thread can not be traced because a thread of this program still traces it, or did a
@@ -561,10 +560,7 @@ fn of_stop(key: ProcessKey, error: TrimError) -> TrimError {
 /// for them.
 fn locked(pid: Pid, mappings: &[Mapping]) -> Vec<(u64, u64)> {
     let pid = face(pid);
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
-    let locks = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    if locks == Some(0) {
+    if status_value(pid, "VmLck").is_some_and(|locks| locks == "0 kB") {
         return Vec::new();
     }
     // The flags of a mapping are behind its figures.
