@@ -2,7 +2,6 @@
 //! ended.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
@@ -72,7 +71,6 @@ pub struct Drainer {
 
 struct Running {
     image: Image,
-    path: PathBuf,
     stream: u32,
     blocks: Shared,
     stacks: Follower,
@@ -247,26 +245,22 @@ impl Drainer {
     }
 
     fn find_new(&mut self) {
-        let files = match self.session.new_files() {
-            Ok(files) => files,
+        let (images, errors) = match self.session.new_images() {
+            Ok(found) => found,
             Err(error) => {
                 return self
                     .board
                     .end_recording(format!("the rings' folder can not be read: {error}"))
             }
         };
-        for path in files {
-            match Image::open(&path) {
-                Ok(Some(image)) => self.begin(image, path),
-                Ok(None) => self.session.look_again(&path),
-                Err(error) => self
-                    .board
-                    .note(format!("a process is not recorded: {error}")),
-            }
+        for error in errors {
+            self.board
+                .note(format!("a process is not recorded: {error}"));
         }
+        images.into_iter().for_each(|image| self.begin(image));
     }
 
-    fn begin(&mut self, image: Image, path: PathBuf) {
+    fn begin(&mut self, image: Image) {
         self.clock.says(image.ticks_per_second());
         let (stamp, monotonic) = image.moment();
         self.clock.pair(stamp, monotonic);
@@ -304,7 +298,7 @@ impl Drainer {
             other.is_replaced |=
                 other.image.pid() == image.pid() && other.image.start() == image.start();
         }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = image.path().file_name().unwrap_or_default().to_string_lossy();
         self.by_name.insert(name.into_owned(), stream);
         self.by_pid.insert(image.pid(), stream);
         self.send(Note::Process(Box::new(process.clone())));
@@ -327,7 +321,6 @@ impl Drainer {
         });
         self.images.push(Running {
             image,
-            path,
             stream,
             blocks,
             stacks,
@@ -477,7 +470,7 @@ impl Drainer {
         let stacks = running.image.take_stacks().into_iter();
         let followed = running.stacks.follow(
             stacks.map(|(at, stack)| (first + at as u64, stack)),
-            &running.path,
+            running.image.path(),
             &mut self.codes,
             &self.board,
         );
@@ -618,7 +611,7 @@ impl Drainer {
             ));
         }
         running.image.leave();
-        self.session.remove(&running.path);
+        self.session.remove(running.image.path());
         self.board
             .live()
             .retain(|live| live.stream != running.stream);

@@ -180,6 +180,11 @@ impl Image {
         }))
     }
 
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The process, by its number here; by its own where it is not visible.
     pub fn pid(&self) -> u32 {
         self.seen.map_or(self.control.pid, |seen| seen.pid as u32)

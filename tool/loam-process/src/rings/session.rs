@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::process::{Files, Pid, Stat};
 
 use super::layout::{session as page, CONTROL_BYTES, MAGIC, VERSION};
+use super::{Image, ImageError};
 
 /// Names the folder in the environment of recorded processes.
 pub const SESSION_VARIABLE: &str = "LOAM_RECORD";
@@ -71,31 +72,27 @@ impl Session {
         self.file.write_all_at(&1_u32.to_le_bytes(), page::IS_OVER)
     }
 
-    /// Files of process images that were not known yet, in the order of their names: PID, then
-    /// number.
-    pub fn new_files(&mut self) -> io::Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
+    /// The images whose files were not known yet, in the order in which the files were made, and
+    /// what could not be opened. Names tell no order: one occurs again once its file is removed.
+    pub fn new_images(&mut self) -> io::Result<(Vec<Image>, Vec<ImageError>)> {
+        let (mut images, mut errors) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
-            let Some(name) = name.to_str() else { continue };
-            if let Some(key) = key_of(name).filter(|_| !self.known.contains(name)) {
-                found.push((key, name.to_owned()));
+            let Some(name) = name.to_str().filter(|name| is_of_image(name)) else {
+                continue;
+            };
+            if self.known.contains(name) {
+                continue;
             }
+            match Image::open(&self.folder.join(name)) {
+                Ok(Some(image)) => images.push(image),
+                Ok(None) => continue,
+                Err(error) => errors.push(error),
+            }
+            self.known.insert(name.to_owned());
         }
-        found.sort();
-        let path = |(_, name): (_, String)| {
-            let path = self.folder.join(&name);
-            self.known.insert(name);
-            path
-        };
-        Ok(found.into_iter().map(path).collect())
-    }
-
-    /// A file that was not ready counts as new again.
-    pub fn look_again(&mut self, path: &Path) {
-        if let Some(name) = path.file_name().and_then(|name| name.to_str()) {
-            self.known.remove(name);
-        }
+        images.sort_by_key(|image| image.moment().1);
+        Ok((images, errors))
     }
 
     /// Removes a drained file.
@@ -104,7 +101,9 @@ impl Session {
         // by exec counts from 0 again.
         let _ = fs::remove_file(path);
         let _ = fs::remove_file(super::maps_of(path));
-        self.look_again(path);
+        if let Some(name) = path.file_name().and_then(|name| name.to_str()) {
+            self.known.remove(name);
+        }
     }
 
     /// Whether there is a process of the recording that has no file yet: its environment names the
@@ -226,10 +225,11 @@ fn open_page(folder: &Path) -> Option<File> {
     page.metadata().ok()?.is_file().then_some(page)
 }
 
-/// PID and number of a file's name.
-fn key_of(name: &str) -> Option<(u32, u32)> {
-    let (pid, number) = name.split_once('.')?;
-    Some((pid.parse().ok()?, number.parse().ok()?))
+/// Whether a name is of PID and number.
+fn is_of_image(name: &str) -> bool {
+    let is_number = |part: &str| part.parse::<u32>().is_ok();
+    name.split_once('.')
+        .is_some_and(|(pid, number)| is_number(pid) && is_number(number))
 }
 
 #[cfg(test)]
@@ -239,27 +239,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_found_once_and_in_order_and_others_are_not_looked_at() {
+    fn images_are_found_once_and_in_the_order_of_their_making_and_others_are_not_looked_at() {
         let folder = tempfile::tempdir().unwrap();
         let mut session = Session::begin(folder.path(), false, 0).unwrap();
-        for name in ["12.10", "12.9", "7.0", "12.x", "notes"] {
-            fs::write(folder.path().join(name), b"").unwrap();
-        }
-        let names = |paths: Vec<PathBuf>| -> Vec<String> {
-            let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
-            paths.iter().map(name).collect()
+        let made = |name: &str, monotonic: u64| {
+            let mut page = vec![0; CONTROL_BYTES as usize];
+            page[..8].copy_from_slice(&MAGIC.to_le_bytes());
+            page[8..12].copy_from_slice(&VERSION.to_le_bytes());
+            page[40..48].copy_from_slice(&monotonic.to_le_bytes());
+            fs::write(folder.path().join(name), page).unwrap();
         };
-        assert_eq!(
-            names(session.new_files().unwrap()),
-            ["7.0", "12.9", "12.10"]
-        );
-        assert!(session.new_files().unwrap().is_empty());
-        session.look_again(&folder.path().join("12.9"));
-        assert_eq!(names(session.new_files().unwrap()), ["12.9"]);
+        let mut found = || {
+            let (images, errors) = session.new_images().unwrap();
+            let name = |image: &Image| image.path().file_name().unwrap().to_owned();
+            (images.iter().map(name).collect::<Vec<_>>(), errors.len())
+        };
+        for (name, monotonic) in [("12.0", 30), ("12.2", 20), ("7.0", 10), ("12.x", 5)] {
+            made(name, monotonic);
+        }
+        fs::write(folder.path().join("12.3"), b"").unwrap();
+        fs::create_dir(folder.path().join("8.0")).unwrap();
+        assert_eq!(found(), (["7.0", "12.2", "12.0"].map(Into::into).to_vec(), 1));
+        made("12.3", 40);
+        assert_eq!(found(), (vec!["12.3".into()], 0));
+        assert_eq!(found(), (vec![], 0));
         session.remove(&folder.path().join("7.0"));
-        assert!(session.new_files().unwrap().is_empty());
-        fs::write(folder.path().join("7.0"), b"").unwrap();
-        assert_eq!(names(session.new_files().unwrap()), ["7.0"]);
+        made("7.0", 50);
+        let (images, _) = session.new_images().unwrap();
+        assert_eq!(images.len(), 1);
         assert!(!session.has_others());
     }
 
