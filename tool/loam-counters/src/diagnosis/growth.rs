@@ -33,6 +33,8 @@ const FAINT_BYTES: u64 = 128 << 10;
 struct Look {
     at: Duration,
     live: Option<u64>,
+    /// Whole free pages that the heap keeps.
+    kept: Option<u64>,
     outside: u64,
     own: u64,
     common: u64,
@@ -67,6 +69,7 @@ impl Growth {
         self.looks.push(Look {
             at,
             live: heap.map(|heap| heap.live),
+            kept: heap.map(|heap| heap.trim.own()),
             outside: evidence.own_outside(),
             own: evidence.own_anonymous(),
             common: evidence.common,
@@ -115,6 +118,13 @@ impl Growth {
         let at = |look: Option<&Look>| look.map_or(0, |look| look.stacks);
         let now = at(self.looks.last());
         (now, now.saturating_sub(at(self.looks.first())))
+    }
+
+    /// The fewest bytes of whole free pages that the heap kept at any time after it kept `many` of
+    /// them. None if it never did, or where that is not known.
+    pub fn least_kept_after(&self, many: impl Fn(u64) -> bool) -> Option<u64> {
+        let kept: Option<Vec<u64>> = self.looks.iter().map(|look| look.kept).collect();
+        kept?.into_iter().skip_while(|kept| !many(*kept)).min()
     }
 
     /// What must rise in the time of the watch to be seen, in bytes a second.
@@ -223,6 +233,7 @@ mod tests {
         let looks = series.into_iter().enumerate().map(|(number, live)| Look {
             at: Duration::from_secs(number as u64),
             live: Some(live << 10),
+            kept: None,
             outside: 0,
             own: 0,
             common: 0,

@@ -43,8 +43,12 @@ pub fn apply(kind: Kind, evidence: &Evidence, growth: Option<&Growth>) -> Answer
         Kind::GrowthOutside => growth_outside(evidence, growth),
         Kind::Copies => copies(evidence, growth),
         Kind::Fragmentation => with_heap(kind, evidence, fragmentation),
-        Kind::PinnedTop => with_heap(kind, evidence, pinned_top),
-        Kind::KeptForReuse => with_heap(kind, evidence, kept_for_reuse),
+        Kind::PinnedTop => with_heap(kind, evidence, |evidence, heap| {
+            pinned_top(evidence, heap, growth)
+        }),
+        Kind::KeptForReuse => with_heap(kind, evidence, |evidence, heap| {
+            kept_for_reuse(evidence, heap, growth)
+        }),
         Kind::Arenas => with_heap(kind, evidence, arenas),
         Kind::Caches => with_heap(kind, evidence, caches),
         Kind::HugePageSlack => with_heap(kind, evidence, huge_page_slack),
@@ -62,7 +66,7 @@ pub fn apply(kind: Kind, evidence: &Evidence, growth: Option<&Growth>) -> Answer
 fn with_heap(
     kind: Kind,
     evidence: &Evidence,
-    rule: fn(&Evidence, &HeapEvidence) -> Answer,
+    rule: impl Fn(&Evidence, &HeapEvidence) -> Answer,
 ) -> Answer {
     match &evidence.heap {
         Ok(heap) if heap.untold.contains(&kind) => Err(unseen(
@@ -475,7 +479,24 @@ fn fragmentation(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     .without_gain())
 }
 
-fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
+/// What is free in one look and in use in the next is at work: a garbage collector frees all at
+/// once what is allocated again before its next round.
+fn comes_and_goes(kind: Kind, evidence: &Evidence, growth: Option<&Growth>) -> Option<RuledOut> {
+    let many = |bytes| matters(bytes, evidence);
+    let least = growth?
+        .least_kept_after(many)
+        .filter(|least| !many(*least))?;
+    Some(out(
+        kind,
+        format!(
+            "free pages came and went while it was watched, down to {} ({})",
+            show(least),
+            percent(least, evidence.resident)
+        ),
+    ))
+}
+
+fn pinned_top(evidence: &Evidence, heap: &HeapEvidence, growth: Option<&Growth>) -> Answer {
     let Some((hole, behind)) = heap.pinned else {
         return Err(out(
             Kind::PinnedTop,
@@ -489,6 +510,9 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             Kind::PinnedTop,
             format!("the longest hole of the main arena is {}", show(hole)),
         ));
+    }
+    if let Some(out) = comes_and_goes(Kind::PinnedTop, evidence, growth) {
+        return Err(out);
     }
     Ok(finding(
         Kind::PinnedTop,
@@ -514,7 +538,7 @@ fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     ))
 }
 
-fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
+fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence, growth: Option<&Growth>) -> Answer {
     // Free pages that another process has too are not given back by this one.
     let kept = heap.trim.own();
     if !matters(kept, evidence) {
@@ -530,11 +554,14 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         };
         return Err(out(Kind::KeptForReuse, why));
     }
+    if let Some(out) = comes_and_goes(Kind::KeptForReuse, evidence, growth) {
+        return Err(out);
+    }
     // More specific rules take precedence.
     if huge_page_slack(evidence, heap).is_ok() {
         return Err(out(Kind::KeptForReuse, "named above"));
     }
-    if let Ok(pinned) = pinned_top(evidence, heap) {
+    if let Ok(pinned) = pinned_top(evidence, heap, growth) {
         if pinned.bytes * 2 > kept {
             return Err(out(Kind::KeptForReuse, "named above"));
         }

@@ -286,6 +286,27 @@ fn a_limit_counts_what_the_kernel_can_take_back_as_free() {
 }
 
 #[test]
+fn free_pages_that_come_and_go_while_it_is_watched_are_at_work() {
+    let judged = |free: &dyn Fn(u64) -> u64| {
+        let mut growth = Growth::default();
+        let mut last = healthy();
+        for look in 0..=10 {
+            last = healthy();
+            last.heap.as_mut().unwrap().trim.bytes = free(look) * MIB;
+            growth.add(Duration::from_secs(look), &last);
+        }
+        let found = Diagnosis::of(&last, Some(&growth)).findings;
+        found.iter().map(|one| one.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(&|look| 40 + look % 5), [Kind::KeptForReuse]);
+    assert_eq!(judged(&|look| 12 * (look % 6)), []);
+    // A peak ended while it was watched, all at once or bit by bit.
+    let at_once = |look: u64| 40 * u64::from(look > 5);
+    assert_eq!(judged(&at_once), [Kind::KeptForReuse]);
+    assert_eq!(judged(&|look| 4 * look), [Kind::KeptForReuse]);
+}
+
+#[test]
 fn growth_of_files_and_shared_memory_is_no_fault_and_growth_that_slows_down_is_none() {
     let watched = |grow: &dyn Fn(&mut Evidence, u64)| {
         let mut growth = Growth::default();
