@@ -5,16 +5,39 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates from the bottom up, each with those of our crates that it may use.
-const CRATES: [(&str, &[&str]); 7] = [
+const CRATES: [(&str, &[&str]); 10] = [
     ("loam-format", &[]),
     ("loam-process", &["loam-format"]),
     ("loam-report", &["loam-format"]),
     ("loam-counters", &["loam-format", "loam-process"]),
     (
+        "loam-check",
+        &["loam-format", "loam-process", "loam-counters"],
+    ),
+    (
         "loam-census",
         &["loam-format", "loam-process", "loam-counters"],
     ),
+    (
+        "loam-export",
+        &[
+            "loam-format",
+            "loam-process",
+            "loam-counters",
+            "loam-census",
+        ],
+    ),
     ("loam-lab", &["loam-format", "loam-process", "loam-report"]),
+    (
+        "loam-record",
+        &[
+            "loam-format",
+            "loam-process",
+            "loam-counters",
+            "loam-census",
+            "loam-lab",
+        ],
+    ),
     (
         "loam-cli",
         &[
@@ -22,8 +45,11 @@ const CRATES: [(&str, &[&str]); 7] = [
             "loam-process",
             "loam-report",
             "loam-counters",
+            "loam-check",
             "loam-census",
+            "loam-export",
             "loam-lab",
+            "loam-record",
         ],
     ),
 ];

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::path::Path;
 
 /// Whether the character is visible. Rust's `Debug` knows this: it leaves only printable characters
 /// as they are. It would also escape combining marks, but not after another character.
@@ -23,6 +24,11 @@ pub fn shows(c: char) -> bool {
 /// The text as a single line.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| None)
+}
+
+/// The name of a file, for a message.
+pub fn path(path: &Path) -> String {
+    line(&path.to_string_lossy()).into_owned()
 }
 
 /// The last check before a terminal. It lets through lines, tabs and the three styles that we use:

@@ -4,9 +4,9 @@
 
 use serde_json::{json, Value};
 
-use crate::check::examined::Examined;
-use crate::check::findings::{Finding, Verdict};
-use crate::check::linked::{How, Provider};
+use loam_check::examined::Examined;
+use loam_check::findings::{Finding, Verdict};
+use loam_check::linked::{How, Provider};
 
 /// The document.
 pub fn document(examined: &Examined, verdict: Verdict, findings: &[Finding]) -> Value {

@@ -1,32 +1,16 @@
 //! `loam check`: does the program use the replacement of malloc?
-//!
-//! ```text
-//! a program  -> program (search, file)  -+
-//!                                        +-> Examined (Linked: modules, bindings)
-//! a process  -> process (link maps, file)-+         -> findings, strays -> text, json
-//! ```
-//!
-//! Nothing is executed and nothing is stopped. Both ways miss two things: an allocator that was
-//! inlined or lost its symbols, and memory that a program takes directly from `mmap`.
 
 pub mod args;
-mod examined;
-mod family;
-pub mod file;
-mod findings;
 mod json;
-mod linked;
-mod operators;
-mod process;
-mod program;
-mod search;
-mod strays;
 mod text;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use loam_check::examined::Examined;
+use loam_check::findings::{self, Severity};
+use loam_check::{process, program};
 use loam_process::apart;
 use loam_process::layout::Layout;
 use loam_process::preload::find_library;
@@ -35,8 +19,6 @@ use crate::exit::{Coded, Exit};
 use crate::output;
 use crate::run::{layout_for, resolve_command};
 use args::{CheckOptions, Target};
-use examined::Examined;
-use findings::Severity;
 
 /// Runs the verb.
 pub fn run(options: &CheckOptions, layout: &Layout) -> Result<Exit> {

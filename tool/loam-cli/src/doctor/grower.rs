@@ -12,7 +12,8 @@ use loam_lab::traces::paths::Path;
 use loam_process::growth::Growth;
 use loam_process::process::Pid;
 
-use crate::record::{growth, paths};
+use crate::record::growth;
+use loam_record::paths;
 
 /// A thread that reads the samples.
 #[derive(Debug)]

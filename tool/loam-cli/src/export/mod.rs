@@ -5,11 +5,6 @@
 //! do not take their answer make room for other clients (`connections`).
 
 pub mod args;
-mod connections;
-mod families;
-pub(crate) mod listen;
-pub(crate) mod looks;
-mod metrics;
 mod otlp;
 
 use std::cell::Cell;
@@ -29,13 +24,13 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{signal, SignalKind};
 
 use loam_counters::watch::sampler::{Interest, Sampler};
+use loam_export::connections::Connections;
+use loam_export::listen::Listen;
+use loam_export::looks::{self, Looks, Pages};
 
 use crate::exit::{Coded, Exit};
 use crate::output;
 use args::ExportOptions;
-use connections::Connections;
-use listen::Listen;
-use looks::{Looks, Pages};
 
 /// The content type of the page in OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -17,6 +17,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use loam_format::plain;
+pub use loam_format::plain::path;
 
 /// Whether styled text would reach the reader of standard output (a terminal, no `NO_COLOR`).
 pub fn stdout_is_styled() -> bool {
@@ -79,11 +80,6 @@ pub fn write_stdout(text: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout().lock();
     stdout.write_all(plain::page(text).as_bytes())?;
     stdout.flush()
-}
-
-/// The name of a file, for a message.
-pub fn path(path: &Path) -> String {
-    plain::line(&path.to_string_lossy()).into_owned()
 }
 
 /// Opens a pipe that a program reads. Without a reader it fails, because opening would wait,

@@ -16,12 +16,13 @@ use loam_process::process::{Pid, Stat};
 
 use super::args::RecordOptions;
 use super::ends::Ends;
+use super::name_of;
 use super::progress::Progress;
 use super::target::Target;
-use super::written::Written;
-use super::{describe, name_of};
 use crate::exit::{Coded, Exit};
 use crate::output;
+use loam_record::describe;
+use loam_record::written::Written;
 
 /// What the trace says of itself.
 const SAMPLED: &str = "each block is memory that came to the heap, seen by page faults";

@@ -16,25 +16,13 @@
 //! on: the recorder switches itself off.
 
 pub mod args;
-mod attach;
-mod board;
-mod cost;
-mod describe;
-mod drain;
 mod ends;
 pub mod growth;
-pub mod paths;
 mod probes;
 mod progress;
 mod rest;
-mod sample;
-mod stacks;
 mod start;
-mod stays;
 mod target;
-mod unrecorded;
-mod write;
-mod written;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -56,22 +44,23 @@ use loam_process::parts::Libc;
 use loam_process::perf::Starts;
 use loam_process::process::Pid;
 use loam_process::rings::{now, Session};
+use loam_record::{describe, sample, write};
 
 use crate::ending::{Ending, Watch};
 use crate::exit::{Coded, Exit};
 use crate::output;
 use crate::run;
 use args::{RecordOptions, Subject, Way, COST};
-use attach::{Answer, Attached};
-use board::Board;
-use cost::NOTABLE;
-use describe::Describer;
-use drain::Drainer;
 use ends::Ends;
+use loam_record::attach::{Answer, Attached};
+use loam_record::board::Board;
+use loam_record::cost::NOTABLE;
+use loam_record::describe::Describer;
+use loam_record::drain::Drainer;
+use loam_record::unrecorded::Unrecorded;
 use progress::Progress;
 use start::Start;
 use target::Target;
-use unrecorded::Unrecorded;
 
 /// Messages that may wait for the writer; the drainer bounds the events in them.
 const WAITING: usize = 1_024;

@@ -17,12 +17,13 @@ use loam_process::process::{Pid, Stat};
 
 use super::args::RecordOptions;
 use super::ends::Ends;
+use super::name_of;
 use super::progress::Progress;
 use super::target::Target;
-use super::written::Written;
-use super::{describe, name_of, paths, stays};
 use crate::exit::{Coded, Exit};
 use crate::output;
+use loam_record::written::Written;
+use loam_record::{describe, paths, stays};
 
 /// What the trace says of itself.
 const SAMPLED: &str = "each block stands for others, seen by probes on the allocator's functions";

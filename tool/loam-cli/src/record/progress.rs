@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use loam_format::units;
 
-use super::board::Board;
 use crate::output;
+use loam_record::board::Board;
 
 /// How often the line changes.
 const EVERY: Duration = Duration::from_millis(500);

@@ -13,7 +13,6 @@
 //! alter signals, standard input or the exit code.
 
 pub mod args;
-mod obstacles;
 mod peer;
 
 use std::ffi::{OsStr, OsString};
@@ -29,7 +28,7 @@ use loam_process::{elf, preload, script};
 use crate::exit::{Coded, Exit};
 use crate::output;
 use args::RunOptions;
-use obstacles::{Obstacle, Severity};
+use loam_check::obstacles::{self, Obstacle, Severity};
 
 /// Runs the verb. It returns only if the program was not started.
 pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {

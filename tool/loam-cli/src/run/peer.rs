@@ -11,9 +11,10 @@ use loam_process::layout::{Layout, PEER_NAME};
 use loam_process::preload;
 
 use super::args::RunOptions;
-use super::{check, exec, image_of, obstacles, require_preloadable, resolve_command};
+use super::{check, exec, image_of, require_preloadable, resolve_command};
 use crate::exit::Exit;
 use crate::output;
+use loam_check::obstacles;
 
 /// Starts the program on that allocator. It returns only if the program was not started.
 pub fn run(options: &RunOptions, name: &str, layout: &Layout) -> Result<Exit> {

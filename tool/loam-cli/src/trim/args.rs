@@ -8,7 +8,7 @@ use loam_process::choose::Target;
 use loam_process::container::Group;
 
 use crate::export::args::pause;
-use crate::export::listen::Listen;
+use loam_export::listen::Listen;
 
 /// Give the free pages of running programs' heaps back to the system, now, from outside.
 ///

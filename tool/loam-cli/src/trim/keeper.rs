@@ -26,8 +26,8 @@ use super::{document, first_line, is_wanted, may_be_trimmed, one, predicted, tex
 use crate::ending::Watch;
 use crate::exit::Exit;
 use crate::export;
-use crate::export::looks::{Page, Pages};
 use crate::output;
+use loam_export::looks::{Page, Pages};
 
 /// Runs until a signal ends it, or until none of the processes is left that were named by numbers.
 /// A trim that has begun is brought to its end.

@@ -259,7 +259,10 @@ mod tests {
         }
         fs::write(folder.path().join("12.3"), b"").unwrap();
         fs::create_dir(folder.path().join("8.0")).unwrap();
-        assert_eq!(found(), (["7.0", "12.2", "12.0"].map(Into::into).to_vec(), 1));
+        assert_eq!(
+            found(),
+            (["7.0", "12.2", "12.0"].map(Into::into).to_vec(), 1)
+        );
         made("12.3", 40);
         assert_eq!(found(), (vec!["12.3".into()], 0));
         assert_eq!(found(), (vec![], 0));

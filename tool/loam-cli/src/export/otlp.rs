@@ -11,11 +11,6 @@
 //! memory is bounded by one look. Looks and censuses run on other threads; this one talks to the
 //! collector and handles signals.
 
-mod collector;
-mod metrics;
-mod profile;
-mod resource;
-
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -32,16 +27,17 @@ use tokio::signal::unix::{signal, SignalKind};
 
 use loam_census::census::Wanted;
 use loam_counters::watch::sampler::{Sampler, Tick};
+use loam_export::otlp::collector::Refused;
+use loam_export::otlp::metrics::Requests;
+use loam_export::otlp::profile;
+use loam_export::otlp::resource::{now, Machine};
 use loam_format::plain;
 use loam_process::process::{Identity, ProcessKey};
 
 use crate::census;
 use crate::exit::Exit;
 use crate::output;
-pub use collector::Collector;
-use collector::Refused;
-use metrics::Requests;
-use resource::{now, Machine};
+pub use loam_export::otlp::collector::Collector;
 
 /// The path of metrics, by the specification.
 const METRICS: &str = "/v1/metrics";

@@ -13,8 +13,8 @@ use loam_process::pagemap::Pagemap;
 use loam_process::process::{face, private_bytes};
 use loam_process::rings::{now, Blocks, GRANULE};
 
-use super::board::{lock, Board, Live, Note};
-use super::describe::Modules;
+use crate::board::{lock, Board, Live, Note};
+use crate::describe::Modules;
 
 /// How often processes are looked at.
 const EVERY: Duration = Duration::from_millis(100);
@@ -292,7 +292,7 @@ mod tests {
             pid: std::process::id() as i32,
             process: loam_format::trace::Process::default(),
             since: Instant::now(),
-            blocks: super::super::board::Shared::default(),
+            blocks: crate::board::Shared::default(),
         };
         lock(&one.blocks).granules.insert(address >> GRANULE);
         lock(&one.blocks).large.insert(address, bytes);

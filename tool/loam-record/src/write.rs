@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use loam_format::trace::{Header, Statistics, Stream, WriteError, Writer};
 
-use super::board::{Board, Note};
+use crate::board::{Board, Note};
 
 /// How old what is not written yet may get.
 const FLUSH: Duration = Duration::from_secs(2);

@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
-use crate::check::family::Function;
-use crate::check::file::ObjectFile;
+use crate::family::Function;
+use crate::file::ObjectFile;
 
 /// How a module was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use loam_format::counters::list::LIST;
 use loam_process::apart::step_to_file;
 use loam_process::elf::{Image, ImageError};
 
-use crate::check::family::{self, Function};
+use crate::family::{self, Function};
 
 /// A function that a file exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,10 +17,10 @@ use loam_process::elf::ImageError;
 use loam_process::privilege::{self, Caller, Raised};
 use loam_process::script;
 
-use crate::check::examined::{Examined, Failure, Missing, Preload};
-use crate::check::file::ObjectFile;
-use crate::check::linked::{Linked, Module, Origin};
-use crate::check::search::{Asker, Search};
+use crate::examined::{Examined, Failure, Missing, Preload};
+use crate::file::ObjectFile;
+use crate::linked::{Linked, Module, Origin};
+use crate::search::{Asker, Search};
 
 /// How many scripts may name each other as interpreters: as many as the kernel follows.
 const SCRIPT_DEPTH: usize = 4;

@@ -21,11 +21,10 @@ use anyhow::{bail, Context, Result};
 use loam_counters::request::{Request, Version};
 use loam_format::bytes::text;
 use loam_format::memory::ReadError;
+use loam_format::plain;
 use loam_process::mappings;
 use loam_process::process::{Pid, Stat};
 use loam_process::rings;
-
-use crate::output;
 
 /// Of the layout of the request, which the directory names.
 const VERSION: u32 = 1;
@@ -115,7 +114,7 @@ impl Attached {
             .flatten()
             .try_for_each(|file| own(&file.path()))
             .and_then(|()| own(folder))
-            .with_context(|| format!("{} can not be given away", output::path(folder)))
+            .with_context(|| format!("{} can not be given away", plain::path(folder)))
     }
 
     /// Fails unless the process sees the recorder and the rings where this process does, and counts
@@ -134,7 +133,7 @@ impl Attached {
         let why = match hidden {
             None if !is_elsewhere => return Ok(()),
             None => "counts processes in a namespace of its own".to_owned(),
-            Some(path) => format!("does not see {}", output::path(path)),
+            Some(path) => format!("does not see {}", plain::path(path)),
         };
         bail!(
             "process {pid} {why}, as in a container, so its heap can not be recorded from here. \
@@ -151,7 +150,7 @@ impl Attached {
             let mut bytes = path.as_os_str().as_encoded_bytes().to_vec();
             bytes.push(0);
             if bytes.len() > room {
-                bail!("the path {} is too long", output::path(path));
+                bail!("the path {} is too long", plain::path(path));
             }
             self.write(at, &bytes)?;
         }

@@ -16,7 +16,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{anyhow, bail, Result};
 use object::elf;
 
 use loam_counters::locate;
@@ -28,11 +28,10 @@ use loam_process::mappings::{self, Mapping};
 use loam_process::process::{face, Identity, Pid, ProcessError};
 use loam_process::remote::ProcessMemory;
 
-use crate::check::examined::{Examined, Failure, Preload};
-use crate::check::file::ObjectFile;
-use crate::check::linked::{Binding, How, Linked, Module, Origin, Provider};
-use crate::check::program;
-use crate::exit::{Coded, Exit};
+use crate::examined::{Examined, Failure, Preload};
+use crate::file::ObjectFile;
+use crate::linked::{Binding, How, Linked, Module, Origin, Provider};
+use crate::program;
 
 /// No process has more modules or namespaces than this; glibc itself stops at 16 namespaces.
 const MOST_MODULES: usize = 8192;
@@ -56,28 +55,18 @@ pub fn examine(pid: Pid) -> Result<Examined> {
     let pid = face(identity.key.pid);
     let maps = mappings::read_names(pid)?;
     if let Some(program) = windows_program(&maps) {
-        let message = format!(
+        bail!(
             "process {pid} runs {}, a program for Windows, in Wine. Its modules and their calls \
              are not those of ELF files, and can not be checked; `loam stats {pid}` says whether \
              Loam's heap is in it",
             plain::line(&program)
         );
-        return Err(Coded {
-            exit: Exit::Error,
-            message,
-        }
-        .into());
     }
     let auxiliary = Auxiliary::read(pid)?;
     let executable = identity.executable.clone().unwrap_or_default();
     let program = open_program(pid)?;
     if !program.image.is_64 {
-        let message = format!("process {pid} is a 32-bit program; only 64-bit ones can be checked");
-        return Err(Coded {
-            exit: Exit::Error,
-            message,
-        }
-        .into());
+        bail!("process {pid} is a 32-bit program; only 64-bit ones can be checked");
     }
     let is_static = program.image.interpreter.is_none() && !program.image.is_loader();
     let mut loaded = listed(&memory, &auxiliary, &maps)?;
@@ -201,14 +190,8 @@ fn open_program(pid: Pid) -> Result<ObjectFile> {
     step_to_file(&path);
     let file =
         fs::File::open(&path).map_err(|error| ProcessError::of_io(pid, "the program", &error))?;
-    ObjectFile::of_file(file).map_err(|error| {
-        let message = format!("the program of process {pid} can not be checked: {error}");
-        Coded {
-            exit: Exit::Error,
-            message,
-        }
-        .into()
-    })
+    ObjectFile::of_file(file)
+        .map_err(|error| anyhow!("the program of process {pid} can not be checked: {error}"))
 }
 
 /// The mapping of the file's first byte. It identifies the module among several copies of the same

@@ -14,7 +14,7 @@ use loam_counters::watch::sampler::Tick;
 use loam_format::counters::list::Kind;
 
 use super::resource::{self, nanos, text, Machine};
-use crate::export::families::{self, Family, Series};
+use crate::families::{self, Family, Series};
 
 /// So many figures are in one request at most: some 3 MB, which is far below what collectors take
 /// (20 MiB by default).

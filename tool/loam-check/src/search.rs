@@ -18,7 +18,7 @@ use std::{env, fs};
 use loam_format::bytes::{u32_at, u64_at};
 use loam_process::apart::step_to_file;
 
-use crate::check::file::ObjectFile;
+use crate::file::ObjectFile;
 
 /// The file that needs a library, with its search folders.
 #[derive(Debug, Clone, Default)]

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use loam_counters::watch::sampler::Tick;
 use loam_format::counters::list::Kind;
 
-use super::families::{self, Family};
+use crate::families::{self, Family};
 
 /// The page.
 pub fn page(tick: Tick, classes: bool) -> Result<String, Error> {

@@ -1,5 +1,6 @@
 //! One look for all scrapes at a time, and the pages that are made of it.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use hyper::body::Bytes;
 
 use loam_counters::watch::sampler::Sampler;
 
-use crate::export::metrics;
+use crate::metrics;
 
 /// A look serves the requests that arrive within this time after it. Chosen: half of the shortest
 /// interval that people configure, so that one scraper never gets the same page twice.
@@ -71,7 +72,7 @@ impl Looks {
 /// What makes the pages that are served.
 pub trait Pages {
     /// A present page, or why there is none.
-    async fn page(&self) -> Result<Arc<Page>, String>;
+    fn page(&self) -> impl Future<Output = Result<Arc<Page>, String>>;
 }
 
 impl Pages for Looks {

@@ -2,9 +2,9 @@
 
 use loam_format::words;
 
-use crate::check::family::{titles, Function};
-use crate::check::findings::{Judge, Severity};
-use crate::check::linked::{Binding, Linked, Module, Provider};
+use crate::family::{titles, Function};
+use crate::findings::{Judge, Severity};
+use crate::linked::{Binding, Linked, Module, Provider};
 
 impl Judge<'_> {
     /// Judges whether calls end where they should.

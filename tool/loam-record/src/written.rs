@@ -20,10 +20,10 @@ use loam_process::rings::now;
 use loam_process::sites::{Change, Sites};
 use loam_process::symbols::Symbols;
 
-use super::describe;
-use super::sample;
-use super::stacks::Frames;
-use super::stays::Sum;
+use crate::describe;
+use crate::sample;
+use crate::stacks::Frames;
+use crate::stays::Sum;
 
 /// How often the process is looked at, and the file written.
 const LOOK: Duration = Duration::from_millis(100);

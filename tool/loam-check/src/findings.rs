@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use loam_process::elf::OwnMalloc;
 
-use crate::check::examined::Examined;
-use crate::check::family::Function;
-use crate::check::file::ObjectFile;
-use crate::check::linked::{Linked, Module, Origin};
+use crate::examined::Examined;
+use crate::family::Function;
+use crate::file::ObjectFile;
+use crate::linked::{Linked, Module, Origin};
 
 /// The severity of a finding. A note does not count as a finding in the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -12,8 +12,7 @@ use loam_process::parts::Libc;
 use loam_process::privilege::{self, Caller, Raised};
 use loam_process::script;
 
-use crate::check::file::ObjectFile;
-use crate::output;
+use crate::file::ObjectFile;
 
 /// The severity of an obstacle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub struct Obstacle {
 impl Obstacle {
     /// The obstacle as one sentence or two.
     pub fn sentence(&self) -> String {
-        let file = output::path(&self.file);
+        let file = plain::path(&self.file);
         format!("{file} {}; {}.", plain::line(&self.what), self.consequence)
     }
 }

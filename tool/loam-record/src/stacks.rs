@@ -12,8 +12,8 @@ use loam_process::mappings;
 use loam_process::rings::{self, CopiedStack};
 use loam_process::unwind::{Place, Stacks};
 
-use super::board::Board;
-use super::describe::Finding;
+use crate::board::Board;
+use crate::describe::Finding;
 
 /// The tree of a stream's frames.
 #[derive(Debug, Default)]

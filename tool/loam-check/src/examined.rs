@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use loam_process::process::Pid;
 
-use crate::check::linked::Linked;
+use crate::linked::Linked;
 
 /// A library that should be preloaded.
 #[derive(Debug, Clone)]

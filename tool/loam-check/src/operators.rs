@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::family::{Function, Group};
-use crate::check::findings::{Judge, Severity};
-use crate::check::linked::{Linked, Module, Provider};
+use crate::family::{Function, Group};
+use crate::findings::{Judge, Severity};
+use crate::linked::{Linked, Module, Provider};
 
 /// The definition in which a call ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

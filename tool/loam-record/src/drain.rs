@@ -13,12 +13,12 @@ use loam_process::code::Codes;
 use loam_process::process::{status_value, Stat};
 use loam_process::rings::{now, Batch, Began, Clock, Image, Pass, Session};
 
-use super::attach::{Answer, Attached};
-use super::board::{lock, Board, Live, Note, Shared};
-use super::cost::Cost;
-use super::describe::{Describer, Finding};
-use super::stacks::Follower;
-use super::unrecorded::{self, Unrecorded};
+use crate::attach::{Answer, Attached};
+use crate::board::{lock, Board, Live, Note, Shared};
+use crate::cost::Cost;
+use crate::describe::{Describer, Finding};
+use crate::stacks::Follower;
+use crate::unrecorded::{self, Unrecorded};
 
 /// The shortest and the longest sleep between two passes.
 const BUSY: Duration = Duration::from_micros(500);
@@ -298,7 +298,11 @@ impl Drainer {
             other.is_replaced |=
                 other.image.pid() == image.pid() && other.image.start() == image.start();
         }
-        let name = image.path().file_name().unwrap_or_default().to_string_lossy();
+        let name = image
+            .path()
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
         self.by_name.insert(name.into_owned(), stream);
         self.by_pid.insert(image.pid(), stream);
         self.send(Note::Process(Box::new(process.clone())));

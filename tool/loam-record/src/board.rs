@@ -17,7 +17,7 @@ use loam_format::trace::{End, Frame, Mark, Module, Process, Sample, Stack, Touch
 use loam_process::code::{Checksum, Checksums};
 use loam_process::rings::{Batch, Blocks};
 
-use super::cost::Cost;
+use crate::cost::Cost;
 
 /// Where a process's blocks lie: followed by the drainer, looked at by the sampler.
 pub type Shared = Arc<Mutex<Blocks>>;
