@@ -28,7 +28,7 @@ pub struct CensusArgs {
     #[arg(value_name = "PID|NAME|CORE", required_unless_present = "diff")]
     target: Option<String>,
 
-    /// Take two censuses so many seconds apart, and show what grows
+    /// Take two censuses, SECONDS apart, and show what grew
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     watch: Option<Duration>,
 
@@ -41,7 +41,7 @@ pub struct CensusArgs {
     #[arg(conflicts_with_all = ["target", "watch", "leaks"])]
     diff: Vec<PathBuf>,
 
-    /// Show so many rows; the JSON has all rows
+    /// Show at most N rows; the JSON has all of them
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
 

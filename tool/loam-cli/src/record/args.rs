@@ -84,7 +84,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "PERCENT", conflicts_with = "growth", value_parser = percent)]
     cost: Option<f64>,
 
-    /// Of the running process, record for so many seconds (default: until Ctrl-C)
+    /// Stop recording the running process after SECONDS (default: at Ctrl-C)
     #[arg(long = "for", value_name = "SECONDS", requires = "pid", value_parser = seconds)]
     seconds: Option<Duration>,
 
