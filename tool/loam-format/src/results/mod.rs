@@ -315,7 +315,10 @@ pub struct Trial {
     pub steal: f64,
     /// Share of the machine that other processes used.
     pub other_load: f64,
-    /// Whether `steal` or `other_load` was too high.
+    /// What touching memory took before it began; none where nothing was touched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touch: Option<Touch>,
+    /// Whether `steal` or `other_load` was too high, or memory was cold.
     pub noisy: bool,
     /// Length of the padding in its environment, which moves the stack.
     pub padding: u32,
@@ -323,6 +326,15 @@ pub struct Trial {
     pub stderr_tail: String,
     /// Its output, line by line, word for word.
     pub lines: Vec<Box<RawValue>>,
+}
+
+/// What it took to touch as much memory as a trial needs, twice in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Touch {
+    /// The first time, in nanoseconds a page.
+    pub first_ns: f64,
+    /// Directly after, in nanoseconds a page.
+    pub again_ns: f64,
 }
 
 impl Trial {

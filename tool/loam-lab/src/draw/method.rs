@@ -60,8 +60,14 @@ fn how(results: &Results) -> Markup {
                 "from the heap under test."
             }
             li {
+                "Before each trial as much memory is touched and given back, twice, as the trials "
+                "before it needed at their peaks: the first touch of memory that the host took "
+                "back can take ten times as long as later ones, and who runs first would pay."
+            }
+            li {
                 "A trial is noisy if other virtual machines took more than 1% of the processors' "
-                "time, or other processes more than 15%. Noisy trials do not count where at least "
+                "time, or other processes more than 15%, or if the second touch took more than "
+                "twice as long as the fastest one. Noisy trials do not count where at least "
                 "as many quiet ones remain."
             }
             li {
@@ -177,7 +183,7 @@ fn trials(results: &Results) -> Markup {
                             @for heading in ["experiment", "case", "allocator", "round"] {
                                 th scope="col" { (heading) }
                             }
-                            @for heading in ["seconds", "steal", "other load"] {
+                            @for heading in ["seconds", "steal", "other load", "ns a page touched"] {
                                 th.number scope="col" { (heading) }
                             }
                             th scope="col" { "ended" }
@@ -205,6 +211,11 @@ fn trial(trial: &Trial) -> Markup {
             td.number { (format!("{:.2}", trial.seconds)) }
             td.number { (format!("{:.1}%", trial.steal * 100.0)) }
             td.number { (format!("{:.1}%", trial.other_load * 100.0)) }
+            td.number {
+                @if let Some(touch) = trial.touch {
+                    (format!("{:.0}, {:.0}", touch.first_ns, touch.again_ns))
+                }
+            }
             td {
                 @if trial.status == Status::Ok {
                     @if trial.noisy { "ok, noisy" } @else { "ok" }

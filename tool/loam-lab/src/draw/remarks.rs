@@ -81,7 +81,8 @@ fn noise(results: &Results) -> Option<String> {
         .map(|row| row.left_out.len())
         .sum();
     Some(format!(
-        "Noise: during {noisy} of {} the machine was busy with something else; {}.",
+        "Noise: during {noisy} of {} the machine was busy with something else, or its memory was \
+         cold; {}.",
         words::count(measured().count(), "trial"),
         match left_out {
             0 => "they count all the same, because too few quiet ones are left".to_owned(),

@@ -195,7 +195,8 @@ fn doubt(figure: &Compared, now: &Row, results: &Results, against: &Against) -> 
             return Some("the baseline's file is from another machine".to_owned());
         }
         if baseline.disturbed || was_disturbed(now) {
-            return Some("the machine was busy with something else".to_owned());
+            let why = "the machine was busy with something else, or its memory was cold";
+            return Some(why.to_owned());
         }
     }
     if now.runs.len() + now.left_out.len() < 2 {

@@ -122,7 +122,7 @@ fn summary(row: &Row, figure: &Compared) -> Option<Summary> {
     Summary::of(&row.values(figure.of))
 }
 
-/// Whether other work kept the machine busy during one of the row's trials.
+/// Whether other work or cold memory disturbed one of the row's trials.
 fn was_disturbed(row: &Row) -> bool {
     row.runs.iter().any(|run| run.noisy)
 }

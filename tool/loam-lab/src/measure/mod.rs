@@ -7,10 +7,13 @@
 //!                            -> round 2: rotated by one, ...
 //! ```
 //!
+//! Before each trial as much memory is touched as it will need (`heat`).
+//!
 //! A round goes through all experiments, so that an interrupted run has results of each. The
 //! allocators of one experiment run next to each other, because the state of the machine is then
 //! the same.
 
+mod heat;
 mod launch;
 mod noise;
 pub mod order;
@@ -26,6 +29,7 @@ use std::time::Duration;
 use loam_format::results::{Case, Results, State, Status, Trial};
 
 use crate::store::{self, Store, StoreError};
+use heat::Heat;
 use watchdog::Watchdog;
 
 pub use order::steps;
@@ -100,6 +104,7 @@ pub fn measure(
     progress: &mut dyn Progress,
 ) -> Ending {
     let mut checksums: HashMap<(String, String), String> = known_checksums(results);
+    let mut heat = Heat::of(&results.trials);
     for step in steps {
         if let Some(signal) = bench.stop.signal() {
             return interrupted(results, store, signal);
@@ -110,11 +115,12 @@ pub fn measure(
         }
         progress.begin(step);
         let position = results.trials.len() as u32;
-        let Some(mut trial) = trial::run(step, position, results, bench) else {
+        let Some(mut trial) = trial::run(step, position, results, bench, &heat) else {
             let signal = bench.stop.signal().unwrap_or(2);
             return interrupted(results, store, signal);
         };
         check_result(&mut trial, &mut checksums);
+        heat.learn(&trial);
         progress.end(step, &trial);
         let lost = trial.describe();
         results.trials.push(trial);

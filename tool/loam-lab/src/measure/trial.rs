@@ -12,6 +12,7 @@ use loam_format::results::lines::{self, Line};
 use loam_format::results::{Results, Status, Trial};
 use loam_format::units;
 
+use crate::measure::heat::Heat;
 use crate::measure::launch::{self, Launch, Observed, Outcome};
 use crate::measure::noise::Sample;
 use crate::measure::{now, Bench, Step};
@@ -25,7 +26,13 @@ const PADDING_VARIABLE: &str = "LOAM_LAB_PADDING";
 const MOST_PADDING: u32 = 4096;
 
 /// Runs a step. Returns none if the user stopped it.
-pub fn run(step: &Step, position: u32, results: &Results, bench: &Bench) -> Option<Trial> {
+pub fn run(
+    step: &Step,
+    position: u32,
+    results: &Results,
+    bench: &Bench,
+    heat: &Heat,
+) -> Option<Trial> {
     let record = results
         .allocators
         .iter()
@@ -34,6 +41,7 @@ pub fn run(step: &Step, position: u32, results: &Results, bench: &Bench) -> Opti
     let environment = environment(&record.environment, record.path.as_deref(), padding);
     let arguments = arguments(step, results);
     let library = record.path.as_deref().map(canonical);
+    let touch = heat.touch(&step.experiment, &step.case.name);
     let started = now();
     let before = Sample::now();
     let launch = Launch {
@@ -76,7 +84,8 @@ pub fn run(step: &Step, position: u32, results: &Results, bench: &Bench) -> Opti
         preload: preload.to_owned(),
         steal: noise.steal,
         other_load: noise.other_load,
-        noisy: noise.is_too_much(),
+        touch,
+        noisy: noise.is_too_much() || touch.is_some_and(|touch| heat.is_cold(&touch)),
         padding,
         stderr_tail: observed.stderr_tail,
         lines,
