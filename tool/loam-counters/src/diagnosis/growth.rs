@@ -7,6 +7,7 @@
 //! run-time's heap that fills rises too, and slows down: so the second half of a rise is compared
 //! with the first one.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use loam_process::glibc::Sum;
@@ -136,10 +137,11 @@ impl Growth {
     /// A rise of live bytes that is too small to be sure, in bytes a second.
     pub fn faint(&self) -> Option<f64> {
         let series: Option<Vec<u64>> = self.looks.iter().map(|look| look.live).collect();
-        let floors = self.floors(&series?)?;
+        let series = series?;
+        let floors = self.floors(&series)?;
         let bytes = floors[WINDOWS - 1].saturating_sub(floors[0]);
         let is_faint = rising_pairs(&floors) >= RISING_PAIRS
-            && !slows_down(&floors, &self.begins())
+            && !self.slows_down(&series)
             && bytes < needed(floors[0])
             && bytes >= FAINT_BYTES.max(needed(floors[0]) / 4);
         is_faint.then(|| bytes as f64 / self.risen_in().max(1.0))
@@ -173,20 +175,34 @@ impl Growth {
     }
 
     fn floors(&self, series: &[u64]) -> Option<Vec<u64>> {
-        let floor = |window: usize| {
-            let from = window * series.len() / WINDOWS;
-            let to = (window + 1) * series.len() / WINDOWS;
-            series[from..to].iter().copied().min().unwrap_or(0)
-        };
-        self.is_enough().then(|| (0..WINDOWS).map(floor).collect())
+        self.is_enough().then(|| floors(series, WINDOWS))
     }
 
-    /// When each window begins, in seconds.
-    fn begins(&self) -> Vec<f64> {
-        let begin = |window: usize| self.looks[window * self.looks.len() / WINDOWS].at;
-        (0..WINDOWS)
-            .map(|window| begin(window).as_secs_f64())
-            .collect()
+    /// Whether the second half of a rise is less than a third as fast as the first. Chosen: what
+    /// comes in bursts differs by less. Looks come more often on a machine that is less busy, so
+    /// both halves are compared by their rates. The largest step of each half is left out: a hash
+    /// table that fills grows by one large step now and then.
+    fn slows_down(&self, series: &[u64]) -> bool {
+        const PIECES: usize = 2 * WINDOWS;
+        let floors = floors(series, PIECES);
+        let begins = |piece: usize| {
+            self.looks[piece * self.looks.len() / PIECES]
+                .at
+                .as_secs_f64()
+        };
+        let rate = |pieces: Range<usize>| {
+            let step = |piece: usize| {
+                let rise = floors[piece + 1].saturating_sub(floors[piece]);
+                (rise, begins(piece + 1) - begins(piece))
+            };
+            let mut steps: Vec<(u64, f64)> = pieces.map(step).collect();
+            steps.sort_by_key(|(rise, _)| *rise);
+            steps.pop();
+            let seconds: f64 = steps.iter().map(|(_, seconds)| seconds).sum();
+            let rise: u64 = steps.iter().map(|(rise, _)| rise).sum();
+            rise as f64 / seconds.max(f64::EPSILON)
+        };
+        rate(WINDOWS..PIECES - 1) < rate(0..WINDOWS - 1) / 3.0
     }
 
     fn rise(&self, series: &[u64]) -> Option<Rise> {
@@ -197,7 +213,7 @@ impl Growth {
         (is_growth && seconds > 0.0).then(|| Rise {
             bytes,
             rate: bytes as f64 / seconds,
-            slows_down: slows_down(&floors, &self.begins()),
+            slows_down: self.slows_down(series),
         })
     }
 }
@@ -214,15 +230,14 @@ fn rising_pairs(floors: &[u64]) -> usize {
         .count()
 }
 
-/// Chosen: a third. What comes in bursts differs by less between two halves. Looks come more often
-/// on a machine that is less busy, so both halves are compared by their rates.
-fn slows_down(floors: &[u64], begins: &[f64]) -> bool {
-    let rate = |from: usize, to: usize| {
-        let seconds = begins[to] - begins[from];
-        floors[to].saturating_sub(floors[from]) as f64 / seconds.max(f64::EPSILON)
+/// The smallest value of each window.
+fn floors(series: &[u64], windows: usize) -> Vec<u64> {
+    let floor = |window: usize| {
+        let from = window * series.len() / windows;
+        let to = (window + 1) * series.len() / windows;
+        series[from..to].iter().copied().min().unwrap_or(0)
     };
-    let half = WINDOWS / 2;
-    rate(half, WINDOWS - 1) < rate(0, half - 1) / 3.0
+    (0..windows).map(floor).collect()
 }
 
 #[cfg(test)]
@@ -271,6 +286,14 @@ mod tests {
         let filling = |at: u64| 20_000 + (8_000.0 * (1.0 - (-(at as f64) / 15.0).exp())) as u64;
         assert!(growth((0..96).map(filling)).live().unwrap().slows_down);
         assert!(!steady.slows_down);
+        // It fills up, and its table grows by a large step meanwhile.
+        let table = |at: u64| filling(at) + 3000 * u64::from(at > 55);
+        assert!(growth((0..96).map(table)).live().unwrap().slows_down);
+        // Bursts that come every two seconds or so, of a watch of twelve.
+        for first in 0..17 {
+            let bursts = growth((0..96).map(|at| 20_000 + 2000 * ((at + first) / 17)));
+            assert!(!bursts.live().unwrap().slows_down, "{first}");
+        }
         // It grew once and stays.
         assert_eq!(
             growth((0..96).map(|at| 20_000 + 5000 * u64::from(at > 6))).live(),
