@@ -110,6 +110,11 @@ impl Kind {
         }
     }
 
+    /// Whether the kind is growth, which ends a program in the end.
+    pub fn is_growth(self) -> bool {
+        matches!(self, Kind::Leak | Kind::GrowthOutside | Kind::Copies)
+    }
+
     /// Whether the kind is a fault; otherwise it only explains a figure.
     pub fn is_fault(self) -> bool {
         !matches!(
@@ -136,7 +141,7 @@ pub struct Finding {
     pub gain_bytes: Option<u64>,
     /// Bytes that it would save at least; none if that can not be known.
     pub gain_least_bytes: Option<u64>,
-    /// The bytes of the finding. Findings are ordered by them.
+    /// The bytes of the finding: of growth what was added while it was watched.
     pub bytes: u64,
 }
 
@@ -154,7 +159,7 @@ pub struct RuledOut {
 /// The doctor's answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// Faults first, the largest first.
+    /// Faults first, of these growth first, and then the largest first.
     pub findings: Vec<Finding>,
     /// The kinds that were not found.
     pub ruled_out: Vec<RuledOut>,
@@ -182,7 +187,10 @@ impl Diagnosis {
                 Err(out) => ruled_out.push(out),
             }
         }
-        findings.sort_by_key(|finding| (!finding.is_fault, std::cmp::Reverse(finding.bytes)));
+        findings.sort_by_key(|finding| {
+            let order = (finding.is_fault, finding.kind.is_growth(), finding.bytes);
+            std::cmp::Reverse(order)
+        });
         let is_sick = findings.iter().any(|finding| finding.is_fault);
         let unknown = (!is_sick)
             .then(|| rules::unknown(evidence, growth))

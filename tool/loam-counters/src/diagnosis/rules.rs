@@ -329,7 +329,7 @@ fn leak(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
         },
         gain_bytes: None,
         gain_least_bytes: None,
-        bytes: u64::MAX,
+        bytes: rise.bytes,
     })
 }
 

@@ -286,6 +286,29 @@ fn a_limit_counts_what_the_kernel_can_take_back_as_free() {
 }
 
 #[test]
+fn growth_comes_before_other_faults_and_the_larger_one_first() {
+    let first = |live: u64, outside: u64| {
+        let mut growth = Growth::default();
+        let mut last = healthy();
+        for look in 0..=Growth::ENOUGH as u64 {
+            last = healthy();
+            let heap = last.heap.as_mut().unwrap();
+            heap.live += look * live;
+            heap.trim.bytes = 60 * MIB;
+            let own = look * outside;
+            last.outside.push(private(own, own));
+            growth.add(Duration::from_secs(look), &last);
+        }
+        let found = Diagnosis::of(&last, Some(&growth)).findings;
+        let kinds = found.iter().map(|finding| finding.kind);
+        kinds.collect::<Vec<_>>()
+    };
+    let (leak, outside, kept) = (Kind::Leak, Kind::GrowthOutside, Kind::KeptForReuse);
+    assert_eq!(first(64 << 10, 512 << 10), [outside, leak, kept]);
+    assert_eq!(first(512 << 10, 64 << 10), [leak, outside, kept]);
+}
+
+#[test]
 fn free_pages_that_come_and_go_while_it_is_watched_are_at_work() {
     let judged = |free: &dyn Fn(u64) -> u64| {
         let mut growth = Growth::default();
