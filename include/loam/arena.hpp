@@ -28,8 +28,10 @@ namespace loam {
 
 /// How an arena grows; bytes, headers included.
 struct arena_options {
+  /// More costs tiny arenas memory, less costs large ones a few calls.
   std::size_t first_block = 4096;
-  /// Blocks double up to this size. A larger request gets a block of its own.
+  /// Blocks double up to this size, so at most so much of the last one is unused. A larger request
+  /// gets a block of its own.
   std::size_t largest_block = std::size_t{1} << 20;
 };
 

@@ -15,6 +15,7 @@
 // Not thread-safe: its cache's thread alone uses it.
 #pragma once
 
+#include "base/shared_room.h"
 #include "cache/magazine_lengths.h"
 #include "cache/miss_rate.h"
 
@@ -36,10 +37,6 @@ class CacheBudget {
   /// Blocks from this size on count from the first slot, because there are many such classes and
   /// each block is large.
   static constexpr size_t kDueBytes = kFineLimit;
-  /// The most that all magazines hold beyond their threads' dues: this, or the heap's size divided
-  /// by kProcessShare.
-  static constexpr size_t kProcessBytes = size_t{8} << 20;
-  static constexpr size_t kProcessShare = 32;
   /// In a larger heap a thread may hold the heap's size divided by this instead of kThreadBytes, up
   /// to the limit of all threads. While another thread is refused room, and for kModestCollections
   /// afterwards, the limit is kThreadBytes again (decision 39).

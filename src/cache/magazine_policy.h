@@ -28,13 +28,14 @@ inline constexpr unsigned kFewSlots = 16;
 /// The most pointers in a magazine.
 inline constexpr unsigned kMaxCapacity = 2048;
 // The limits of a magazine of blocks smaller than kSmallBlock while its thread only takes, or only
-// gives: more slots would hold more blocks without serving the thread. In slots, and in bytes of
-// blocks. Measured: half or twice as many bytes (decision 62).
-inline constexpr unsigned kOneWayCapacity = 512;
+// gives: more slots would hold more blocks without serving the thread. In bytes of blocks, of
+// which smaller ones count as a cache line. Measured: half or twice as many bytes (decision 62).
 inline constexpr size_t kOneWayBytes = size_t{32} << 10;
+inline constexpr unsigned kOneWayCapacity = kOneWayBytes / kCacheLine;
 static_assert(kOneWayBytes / kSmallBlock >= kInitialSlots);
-// The most blocks in one refill: it limits the time for which the bin's lock is held.
-inline constexpr unsigned kMaxRefill = 256;
+// The most blocks in one refill: half of a magazine that is used one way. It limits the time for
+// which the bin's lock is held.
+inline constexpr unsigned kMaxRefill = kOneWayCapacity / 2;
 // The fewest blocks in a refill (at most the capacity) of a magazine from which its thread only
 // takes, once it has the one_way_capacity() of a small heap. Each refill waits for the thread's
 // writes to the blocks of the one before. Chosen: twice as many save a tenth as much again, and

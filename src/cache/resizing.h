@@ -11,6 +11,12 @@ namespace loam {
 /// time that a mapping takes.
 inline constexpr size_t kMovesToMapping = kSlabBytes;
 
+/// A program that makes a block longer by less than this part of it is likely to do so again, and
+/// expects that to be cheap. The block that it moves to has as much room again, so growth is
+/// geometric whatever its steps. A program that grows by an eighth or more (most containers do)
+/// brings room of its own, and gets the requested bytes (decision 45).
+inline constexpr size_t kSmallStepShare = 8;
+
 /// Whether a small block that fits its slot stays there: moving costs a copy, staying costs the
 /// slack. Chosen: a small block moves once it would waste more than a quarter of its slot and 64
 /// bytes.

@@ -16,8 +16,8 @@ static_assert(RunCache::kLongest.count <= RunCache::kMostRoom);
 // worth about one run that is kept in vain; trying the cache again costs some 30 runs kept in vain.
 constexpr uint32_t kUsefulShare = 2;
 // The fewest runs in a batch that waits in a shard as it is, even if these are all kept runs.
-// Chosen: a batch costs about as much as parking one run, and taking its lock twice for two runs
-// costs as much as the cut and the join of one run did.
+// Bound: one run is no batch. A batch costs about as much as parking one run, and taking its lock
+// twice for two runs costs as much as the cut and the join of one run did.
 constexpr unsigned kLeastBatch = 2;
 static_assert(RunCache::kMostRoom / kLeastBatch <= RunCache::kLongest.count,
               "longer ones come in no batch");

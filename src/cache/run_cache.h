@@ -112,19 +112,13 @@ class RunCache {
   [[nodiscard]] Pages room() const { return Pages(room_); }
   [[nodiscard]] bool is_valid() const;
 
-  static constexpr unsigned kMostRuns = 32;
+  /// The most runs that it ever holds. A flush is then no longer a pause than a join of as many.
+  static constexpr unsigned kMostRuns = kJoinedAtOnce;
   /// The most pages that it ever holds.
   static constexpr uint64_t kMostRoom = 512;
-  /// A cache that is bypassed is used again after this many frees in a row of the length that was
-  /// requested last, because such runs might go in batches. Chosen: the most runs that it holds.
-  /// With fewer, the cache is tried in vain where lengths alternate; with more, it is used late in
-  /// a program with few blocks (decision 33).
-  static constexpr uint32_t kAskedInARow = kMostRuns;
 
-  /// The most that all caches hold: this, or the heap's size divided by kRoomShare.
-  static constexpr size_t kProcessRoom = size_t{4} << 20;
-  static constexpr size_t kRoomShare = 32;
-  static SharedRoom<kProcessRoom, kRoomShare> process_room;
+  /// What all caches hold.
+  static SharedRoom<kProcessBytes / 2, kProcessShare> process_room;
 
  private:
   friend struct CounterFields;
@@ -193,7 +187,10 @@ LOAM_INLINE bool RunCache::park(Span* span) {
   if (bypassed_ != 0) {
     asked_in_a_row_ =
         page_heap.length_asked(PageHeap::shard_of(span)) == pages ? asked_in_a_row_ + 1 : 0;
-    bypassed_ = asked_in_a_row_ < kAskedInARow ? bypassed_ - 1 : 0;
+    // Such runs might go in batches, so a cache as long is tried again. After fewer it would be
+    // tried in vain where lengths alternate; after more, late in a program with few blocks
+    // (decision 33).
+    bypassed_ = asked_in_a_row_ < kMostRuns ? bypassed_ - 1 : 0;
   }
   park_now(span);
   return true;

@@ -48,7 +48,6 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
   /// For the caches of private heaps.
   static constexpr size_t kThreadBytes = CacheBudget::kThreadBytes;
   static constexpr size_t kDue = CacheBudget::kDue;
-  static constexpr size_t kProcessShare = CacheBudget::kProcessShare;
 
   /// For the two static caches, which have no slots: all zero, so that they take no space in the
   /// file.
@@ -194,7 +193,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
   /// Returns slot arrays to the metadata arena. pre: flushed
   void release_slots();
 
-  static SharedRoom<CacheBudget::kProcessBytes, CacheBudget::kProcessShare> process_room;
+  static SharedRoom<kProcessBytes, kProcessShare> process_room;
   /// In the child of a fork(), where this is the only cache. pre: all other caches were released
   void recount_rooms_after_fork() const;
 

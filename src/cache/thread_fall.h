@@ -16,10 +16,10 @@ namespace loam {
 
 class ThreadFall {
  public:
-  /// What all threads free between two looks: this, or what they use divided by kFallShare. Chosen:
-  /// a look is some 2,000 instructions, some a block.
-  static constexpr size_t kFallStep = size_t{512} << 10;
-  static constexpr size_t kFallShare = 32;
+  /// What all threads free between two looks: this, or what they use divided by kFallShare. A look
+  /// is some 2,000 instructions, and fewer pages than a batch need no look.
+  static constexpr size_t kFallStep = PurgePolicy::kBatch.bytes();
+  static constexpr size_t kFallShare = 2 * PurgePolicy::kFallShare;
   /// What a fall leaves free inside of spans: the floor of the page heap.
   static constexpr size_t kFallFloor = PurgePolicy::kFloor.bytes();
   /// The fewest bytes of a thread between two looks: at its end each block may free a page.

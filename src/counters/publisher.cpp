@@ -85,12 +85,12 @@ void sort(Segment* segments, size_t count) {
 }
 
 // A process looks for images that ended processes left behind at its first image, at its end, and
-// whenever it has written this many more images, plus one for each few images of other processes. A
-// hundred processes that look at a hundred files make some thousand looks a second. Chosen.
+// whenever it has written this many more images, plus one for each this many images of other
+// processes. A hundred processes that look at a hundred files make some thousand looks a second.
+// Chosen.
 constexpr unsigned kWritesPerSweep = 4;
-constexpr unsigned kFilesPerWrite = 4;
-// How long the program's end waits for an image that is being written. Chosen: longer than a write
-// takes, except on a disk that stalls; then the next process removes the file.
+// Bound: how long the program's end waits for an image that is being written. A write takes less,
+// except on a disk that stalls; then the next process removes the file.
 constexpr unsigned kMostWaitMs = 100;
 
 void refuse_to_publish(const char* what) {
@@ -138,7 +138,7 @@ void Publisher::run() {
       publisher.write_one();
       if constexpr (os::kShowsCounters) show_counters();
       if (until_sweep-- == 0)
-        until_sweep = kWritesPerSweep + os::remove_dead_files(folder_) / kFilesPerWrite;
+        until_sweep = kWritesPerSweep + os::remove_dead_files(folder_) / kWritesPerSweep;
     }
     publisher.writes_.store(false);
     os::sleep_ms(kPeriodMs);

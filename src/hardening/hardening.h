@@ -38,7 +38,7 @@ class Hardening {
   };
   /// The features of LOAM_HARDEN=all; a sample besides would find nothing more.
   static constexpr unsigned kAll = (1u << 6) - 1;
-  /// Chosen: the size that `quarantine` without a number means. A larger one finds later uses, and
+  /// Default: the size that `quarantine` without a number means. A larger one finds later uses, and
   /// costs as much more memory.
   static constexpr size_t kQuarantineBytes = size_t{1} << 20;
   static constexpr size_t kMostQuarantineBytes = size_t{1} << 36;
@@ -131,8 +131,8 @@ class Hardening {
   void hold_back(void* block, size_t bytes, uint32_t thread);
   void release(const Quarantine::Entry& entry);
 
-  // Addresses for blocks of no bytes. Chosen: enough for four million such blocks; the address
-  // space costs nothing. 64 MiB
+  // Bound: addresses for four million live blocks of no bytes; more get none. The address space
+  // costs nothing. 64 MiB
   static constexpr size_t kNothingBytes = size_t{64} << 20;
   friend bool report_fault(const void* address);
 

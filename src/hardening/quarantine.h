@@ -16,6 +16,7 @@
 
 #include <atomic>
 
+#include "map/records.h"
 #include "os/mutex.h"
 
 namespace loam {
@@ -27,9 +28,9 @@ class Quarantine {
   static constexpr unsigned char kPoison = 0xf5;
   /// Most blocks that one exchange() drives out. The rest stays for the next.
   static constexpr unsigned kMostOut = 16;
-  /// Chosen: more than most machines have processors; each stripe costs a page and its share of the
-  /// limit.
-  static constexpr unsigned kStripes = 16;
+  /// More than most machines have processors; each stripe costs a page and its share of the limit
+  /// (decision 72).
+  static constexpr unsigned kStripes = kPageShards;
 
   struct Entry {
     void* block;

@@ -19,6 +19,7 @@
 
 #include <atomic>
 
+#include "cache/resizing.h"
 #include "os/mutex.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
@@ -29,21 +30,22 @@ class WalledBlocks {
  public:
   constexpr WalledBlocks() = default;
 
-  /// Most live blocks: each costs the system two mappings, of which a process may have 65,530.
-  /// Chosen: half of them.
+  /// Bound: most live blocks, beyond which they have no walls. Each costs the system two mappings,
+  /// of which a process may have 65,530: half of them (decision 71).
   static constexpr size_t kMostLive = size_t{1} << 14;
   /// Most live blocks of a sample: each holds a page. Chosen: 4 MiB.
   static constexpr size_t kMostSampled = size_t{1} << 10;
-  /// Most freed blocks that are held. Chosen: neighbours join, so they are fewer mappings.
+  /// Bound: most freed blocks that are held, until the oldest is forgotten. Neighbours join, so
+  /// they are fewer mappings.
   static constexpr size_t kMostHeld = size_t{1} << 13;
-  /// Most addresses that are held. Chosen: a ten-thousandth of a process's. 16 GiB
+  /// Bound: most addresses that are held: a ten-thousandth of a process's. 16 GiB
   static constexpr size_t kMostHeldBytes = size_t{1} << 34;
-  /// A wall of a large block is as long as an eighth of it, and at least this long: a wrong index
-  /// reaches that far. 64 KiB
+  /// Bound: a wall of a large block, into which it may grow, is as long as an eighth of it, and at
+  /// least this long. An index that is wrong by more may pass over it. 64 KiB
   static constexpr size_t kLeastWall = size_t{64} << 10;
-  static constexpr size_t kWallShare = 8;
 
-  /// Callers of an allocation that are kept. Chosen: with them a report is one line.
+  /// Bound: callers of an allocation that are kept, the innermost ones. With them a report is one
+  /// line.
   static constexpr size_t kCallers = 6;
 
   struct Site {
@@ -73,7 +75,7 @@ class WalledBlocks {
   [[nodiscard]] void* allocate(size_t bytes, size_t canary, size_t alignment, size_t wall,
                                bool right);
   [[nodiscard]] static size_t wall_for(size_t bytes) {
-    return bytes / kWallShare < kLeastWall ? kLeastWall : bytes / kWallShare;
+    return bytes / kSmallStepShare < kLeastWall ? kLeastWall : bytes / kSmallStepShare;
   }
 
   /// Makes the block longer into its wall, or shorter: the pages behind it become inaccessible.

@@ -26,7 +26,8 @@ void BackgroundPurge::run() {
       next = heap::settle({[](void*) { return true; }, nullptr});
       if (next == heap::kNoMoreLooks) settled_ms = page_heap.hints().looked_ms();
     }
-    os::sleep_ms(next < kIdleMs ? static_cast<unsigned>(next) : kIdleMs);
+    // So the thread notices within a second after the last call that the heap is silent.
+    os::sleep_ms(static_cast<unsigned>(next < PurgePolicy::kSoonMs ? next : PurgePolicy::kSoonMs));
   }
 }
 

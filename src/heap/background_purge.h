@@ -22,10 +22,6 @@ namespace loam {
 
 class BackgroundPurge {
  public:
-  /// Chosen: the longest pause. The thread then notices in time when the heap is silent, within a
-  /// second after the last call. A longer one wakes an idle machine less.
-  static constexpr unsigned kIdleMs = 500;
-
   /// Call once, at start-up.
   void enable() { state_.store(State::kIdle, std::memory_order_relaxed); }
 

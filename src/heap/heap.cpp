@@ -107,12 +107,6 @@ void* move_to_mapping(void* block, const FoundBlock& found, size_t bytes) {
   return moved;
 }
 
-// A program that makes a block longer by less than this part of it is likely to do so again, and
-// expects that to be cheap. The block that it moves to has as much room again, so growth is
-// geometric whatever its steps. A program that grows by an eighth or more (most containers do)
-// brings room of its own, and gets the requested bytes (decision 45).
-constexpr size_t kSmallStepShare = 8;
-
 LOAM_INLINE size_t with_room_to_grow(size_t slot_bytes, size_t bytes) {
   if (bytes - slot_bytes >= slot_bytes / kSmallStepShare || bytes > kLargestSmall) return bytes;
   const size_t room = bytes + bytes / kSmallStepShare;

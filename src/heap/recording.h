@@ -59,10 +59,11 @@ class Recording {
   /// In the child of a fork(), which is not recorded.
   void reset_after_fork();
 
-  /// The time for calls that began in a fast path to end. Chosen: a thread that lost the processor
+  /// Bound: the time for calls that began in a fast path to end. A thread that lost the processor
   /// goes on within some milliseconds. If it does not, the trace may miss one of its calls.
   static constexpr unsigned kSettleMs = 20;
-  /// The longest wait for the calls of other threads. Chosen: no call takes a second.
+  /// Bound: the longest wait for the calls of other threads, until the recording is refused. No
+  /// call takes a second.
   static constexpr unsigned kMostWaitMs = 5000;
 
  private:

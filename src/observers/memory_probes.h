@@ -53,8 +53,9 @@ class MemoryProbes {
   }
 
  private:
-  /// Chosen: in a heap of 16 GiB with one followed block for 512 KiB, all but one block in some
-  /// thousand find a place. The table is 1 MiB, of which only touched pages get memory.
+  /// Bound: in a heap of 16 GiB with one followed block for 512 KiB, all but one block in some
+  /// thousand find a place; the others are not followed. The table is 1 MiB, of which only touched
+  /// pages get memory.
   static constexpr unsigned kBucketBits = 14;
 
   LOAM_COLD uint32_t turn(uint32_t before);

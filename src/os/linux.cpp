@@ -126,8 +126,8 @@ Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
   return Committed::kTaken;
 }
 
-// The places below the last one that are tried, each by its first page. Chosen: more libraries and
-// large blocks are rarely in the way.
+// Bound: the places below the last one that are tried, each by its first page, until the reserve is
+// refused. More libraries and large blocks are rarely in the way.
 constexpr unsigned kPlacesTried = 64;
 
 // A place below the last one where at least the first page is free. Other mappings may come to lie
@@ -400,7 +400,8 @@ namespace {
 
 // Enough for a tick, and for the hook of a debugger or profiler. A C library may take the program's
 // static TLS out of the stack, and then refuses a stack that is too short. So it is tried with
-// longer ones, of which only the touched pages are memory. Chosen: more static TLS is unheard of.
+// longer ones, of which only the touched pages are memory. Bound: more static TLS is unheard of;
+// with more there is no thread.
 constexpr size_t kStackBytes = size_t{128} << 10;
 constexpr size_t kMostStackBytes = size_t{64} << 20;
 

@@ -81,7 +81,7 @@ bool can_read(uintptr_t address) {
   return kernel::call(SYS_rt_sigprocmask, -1, address, nullptr, 8) != -EFAULT;
 }
 
-// Chosen: the frame of a function with a large array.
+// Bound: a stack ends at a longer frame. That of a function with a large array is shorter.
 constexpr uintptr_t kLongestFrame = uintptr_t{1} << 20;
 
 }  // namespace

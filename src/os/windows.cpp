@@ -26,9 +26,9 @@ constexpr size_t kPlace = 65536;  // reservations begin at multiples of it
 
 char* bytes_of(void* address) { return static_cast<char*>(address); }
 
-// The number of tries of a refused commit, and the pause before each. Meanwhile another process may
-// end, or the system may make its paging file longer (Firefox had 70 % fewer crashes with such a
-// retry). Chosen: half a second in all.
+// Bound: the number of tries of a refused commit, and the pause before each. Meanwhile another
+// process may end, or the system may make its paging file longer (Firefox had 70 % fewer crashes
+// with such a retry). After half a second in all the block is refused.
 constexpr unsigned kCommitTries = 10;
 constexpr DWORD kCommitPauseMs = 50;
 
@@ -174,8 +174,8 @@ bool is_aligned(const void* address, size_t alignment) {
   return (reinterpret_cast<uintptr_t>(address) & (alignment - 1)) == 0;
 }
 
-// The number of searches for a place: another thread may take a place between its search and its
-// use. Chosen: a further try takes a few microseconds.
+// Bound: the number of searches for a place until it is refused: another thread may take a place
+// between its search and its use. A further try takes a few microseconds.
 constexpr unsigned kPlaceTries = 8;
 
 void* take_aligned(size_t bytes, size_t alignment, DWORD access) {
@@ -389,7 +389,8 @@ uint64_t wall_clock_ns() {
 namespace {
 
 // "LOAM_NAME=value", each ended by 0. The C run-time's copy of the environment cannot be used here,
-// because the run-time may not have started. Chosen: more room than all options together need.
+// because the run-time may not have started. Bound: all options together need less; what does not
+// fit is not read.
 constexpr size_t kOptionRoom = 4096;
 constinit char options[kOptionRoom] = {};
 constinit size_t options_length = 0;

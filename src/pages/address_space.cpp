@@ -12,8 +12,8 @@ namespace {
 // More means commit charge that overcommit_memory=2 refuses.
 constexpr size_t kMaxCommitSlabs = 32;
 
-// The most extents that are made for one request. Another mapping may take the place of an extent
-// before the request is served. Chosen.
+// Bound: the most extents that are made for one request, which is then refused. Another mapping may
+// take the place of an extent before the request is served.
 constexpr unsigned kGrowthAttempts = 4;
 
 }  // namespace

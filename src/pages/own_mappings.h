@@ -17,8 +17,10 @@ namespace loam {
 /// copying.
 inline constexpr Pages kMaxRun{8192};
 
-/// The most pages that go back in one tick. Chosen: bounds the pause, to some 6 ms.
-inline constexpr Pages kShedPerTick{2 * kMaxRun.count};
+/// The most pages that go back at once in mappings, or for the fresh pages of a long run. A buffer
+/// that doubled up to the longest run leaves about as many behind. It bounds the pause, to some
+/// 6 ms (decision 52).
+inline constexpr Pages kMostPaid{2 * kMaxRun.count};
 
 class OwnMappings {
  public:
@@ -47,7 +49,7 @@ class OwnMappings {
     const Pages for_fresh = fresh.owed();
     const Pages due = idle_.due(used + pages_ - idle_.pages(), now_ms);
     Pages owed = for_fresh > due ? for_fresh : due;
-    if (owed > kShedPerTick) owed = kShedPerTick;
+    if (owed > kMostPaid) owed = kMostPaid;
     shed(owed, counts);
     fresh.pay(owed);  // the ledger still owes the rest
   }

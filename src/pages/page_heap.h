@@ -269,10 +269,10 @@ class PageHeap {
 
  private:
   friend struct CounterFields;
-  /// Less is not worth two system calls. Chosen: what a silent process may hold beside what lives.
+  /// A wait is split while more is free and backed than this and twice what a fall leaves: so the
+  /// waits of a busy thread are rarely split. Less is not worth two system calls. Chosen: what a
+  /// silent process may hold beside what lives (decision 125).
   static constexpr size_t kMuch = size_t{8} << 20;
-  /// Chosen: a fall leaves a sixteenth, so a busy thread's waits are rarely split.
-  static constexpr size_t kMuchShare = 8;
   struct Place {
     Region* region = nullptr;
     PageId page;

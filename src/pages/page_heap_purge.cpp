@@ -12,19 +12,13 @@ namespace {
 // seconds too.
 constexpr size_t kPagesPerTick = 2048;
 
-// The time between two searches for pages of free records. A region is searched only if more
-// records than kFewRecords were ever handed out. Chosen: the time is the one after which idle pages
-// go; fewer records take less than the floor that is always kept.
-constexpr uint64_t kRecordsMs = PurgePolicy::kSoonMs;
+// A region is searched for pages of free records only if more records than this were ever handed
+// out: fewer take less than the floor that is always kept.
 constexpr uint32_t kFewRecords = PurgePolicy::kFloor.count * kPageBytes / sizeof(Span);
 // The same for the maps: a number of slabs.
 constexpr unsigned kFewBlocks = kSlabsPerRegion / 8;
 // The same for idle pages of the heap's other metadata: a number of bytes.
 constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
-
-// The most pages that go back at once for the fresh pages of a long run. A buffer that doubled up
-// to the longest run leaves about as many behind. Bounds the pause, to some 6 ms.
-constexpr Pages kMostPaid{2 * kMaxRun.count};
 
 }  // namespace
 
@@ -117,7 +111,7 @@ void PageHeap::tick_locked() {
   hints_.set_idle_mappings(mappings_.idle().pages());
   hints_.set_used(used);
   hints_.set_returned(policy_.worth_waiting_for());
-  if (may_purge && clock_.is_due(PageClock::kRecords, kRecordsMs)) {
+  if (may_purge && clock_.is_due(PageClock::kRecords, PurgePolicy::kSoonMs)) {
     // If more is left than one tick may purge, the next tick continues.
     constexpr size_t kMost = Pages(kPagesPerTick).bytes();
     const bool records_remain = space_.purge_records(kFewRecords, kMost) >= kMost;
@@ -162,7 +156,8 @@ bool PageHeap::much_waits() const {
   if (LOAM_LIKELY(!hints_.wants_ticks() && hints_.held_in_heaps() == Pages(0))) return false;
   const Pages pages =
       hints_.waiting() + pages_in_shards() + hints_.idle_mappings() + hints_.held_in_heaps();
-  return pages.bytes() + hints_.held_in_spans() > kMuch + hints_.used_bytes() / kMuchShare;
+  return pages.bytes() + hints_.held_in_spans() >
+         kMuch + hints_.used_bytes() / (PurgePolicy::kFallShare / 2);
 }
 
 PageHeap::Silence PageHeap::look_at_silence() {

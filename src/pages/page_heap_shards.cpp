@@ -10,7 +10,7 @@ namespace {
 // old runs. Chosen: a cut takes one record and a join gives one back, so few suffice. Each further
 // record takes 64 bytes in the region's header.
 constexpr uint32_t kSparesAtOnce = 16;
-constexpr uint32_t kMostSpares = 64;
+constexpr uint32_t kMostSpares = 4 * kSparesAtOnce;
 
 // The runs that must be parked in a shard before its runs are reserved for its threads. Chosen: a
 // thread that frees a thousand large blocks is likely to continue. Fewer would keep memory from

@@ -42,15 +42,19 @@ class PurgePolicy {
   /// request took for this long is purged outside the budget, because the program is unlikely to
   /// miss it.
   static constexpr uint64_t kSoonMs = 500;
-  /// Without a step of the policy for so long, the heap is silent. Chosen: longer than kSoonMs, so
-  /// that the latest peak is over.
-  static constexpr uint64_t kSilenceMs = 750;
+  /// Use is remembered in slots of this length.
+  static constexpr unsigned kSlots = 16;
+  static constexpr uint64_t kSlotMs = kHoldMs / kSlots;
+  static_assert(kSoonMs % kSlotMs == 0 && kSoonMs < kHoldMs, "peaks are known by slots");
+  /// Without a step of the policy for so long, the heap is silent: the latest peak is then over.
+  static constexpr uint64_t kSilenceMs = kSoonMs + kSlotMs;
   /// These pages are always kept: 1 MiB, so that small programs never pay.
   static constexpr Pages kFloor{256};
   /// While use falls, at most this part of it and kFallFloor stay free: the heap then holds at most
-  /// a sixteenth more than it uses. Each purge halves what is free, so a fall is few purges.
+  /// a sixteenth more than it uses. Each purge halves what is free, so a fall is few purges. Chosen
+  /// (decision 125). A thread looks at a fall for each half of this part.
   static constexpr size_t kFallShare = 16;
-  /// Chosen: half a fall's bound is kFloor, so a small program purges no more often than before.
+  /// Half a fall's bound is kFloor, so a small program purges no more often than without the bound.
   static constexpr Pages kFallFloor{2 * kFloor.count};
   /// Derived: 2 % of the running time at 2 us a page (1.4 to 1.9 us a fault measured, and 0.4 to
   /// give it back) is 10,000 pages a second for each running thread. Measured against 20,000 and
@@ -59,7 +63,7 @@ class PurgePolicy {
   /// The budget counts the running time of at most this many threads. Chosen: every purge
   /// interrupts all of them, under the page heap's lock.
   static constexpr uint64_t kMostRunning = 8;
-  /// The most unspent budget, in pages. Chosen: the budget of an eighth of a second.
+  /// The most unspent budget, in pages: that of an eighth of a second.
   static constexpr int64_t kBudgetCap = kPagesPerSecond / 8;
   /// Measured: a purge after a while of other work costs 10 us before its first page (8 us for one
   /// page, 33 for 40, 71 for 128, 229 for 512). Against the budget this many pages or more go at
@@ -136,10 +140,6 @@ class PurgePolicy {
 
  private:
   friend struct CounterFields;
-  static constexpr unsigned kSlots = 16;
-  static constexpr uint64_t kSlotMs = kHoldMs / kSlots;
-  static_assert(kSoonMs % kSlotMs == 0 && kSoonMs < kHoldMs, "peaks are known by slots");
-  static_assert(kSilenceMs % kSlotMs == 0 && kSilenceMs > kSoonMs);
 
   [[nodiscard]] Pages peak_of(unsigned slots) const;
   [[nodiscard]] size_t late_return() const;

@@ -107,8 +107,9 @@ class HeapRegistry {
   std::atomic<size_t> count_{0};
   std::atomic<uintptr_t> inside_{0};  // the thread that holds the lock by Inside
   uint64_t generations_ = 0;
-  // Free records rest until there are more than this, so that a handle that outlived its heap is
-  // refused. More finds more of such mistakes and costs half a KiB each.
+  // Bound: free records rest until there are more than this, so that a handle that outlived its
+  // heap is refused. A handle of a heap that ended before these may be that of another heap. A
+  // record takes half a KiB.
   static constexpr size_t kResting = 64;
   size_t free_count_ = 0;
   char* slab_ = nullptr;  // the newest slab

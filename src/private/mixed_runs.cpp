@@ -27,11 +27,6 @@ namespace loam {
 
 namespace {
 
-// In a heap with a maximum, the bytes of its spans and mixed runs divided by this are kept for the
-// records of spans that are cut anew. Chosen: a record takes 256 bytes to 1 KiB, and most spans
-// have 32 KiB. More memory for records (a smaller number) is wasted until the heap is full. Less
-// makes a full heap serve small blocks from whole slots of larger ones sooner.
-constexpr size_t kShareForRecords = 64;
 // When a full heap cuts a span anew, the least pieces of a slot, and about the most pieces of a
 // span. Chosen: more pieces waste less of a slot on a block, and each costs 2 or 3 bytes of
 // records.
@@ -104,7 +99,7 @@ bool PrivateHeap::has_room(size_t pages, size_t record_bytes, bool of_span) cons
   const size_t used = account_.charged - account_.set_aside;
   const size_t of_spans = used - account_.records - account_.large_bytes - account_.coming_bytes +
                           (of_span ? pages : 0);
-  return used + pages + charged_for_record(record_bytes) + of_spans / kShareForRecords <=
+  return used + pages + charged_for_record(record_bytes) + of_spans / kShareOfMaximum <=
          account_.maximum;
 }
 

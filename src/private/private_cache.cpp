@@ -21,15 +21,12 @@ constexpr uint32_t kCacheAfter = 64;
 size_t beyond_cache_due(size_t granted) {
   return granted > ThreadCache::kDue ? granted - ThreadCache::kDue : 0;
 }
-// In a heap with a maximum a cache holds no more than this share. Otherwise many threads would
-// starve each other.
-constexpr size_t kShareOfMaximum = 64;
 // Looks of a thread that stops a heap before it yields to other threads.
 constexpr unsigned kLooks = 64;
 
-// Without a barrier, the time after which the stores of all threads have certainly arrived. Chosen:
-// a processor holds a store back for less than a microsecond, and an interrupt or another program's
-// turn ends that too.
+// Bound: without a barrier, the time after which the stores of all threads have certainly arrived.
+// A processor holds a store back for less than a microsecond, and an interrupt or another program's
+// turn ends that too (decision 120).
 constexpr uint64_t kStoresArriveNs = 10'000'000;
 
 }  // namespace

@@ -53,6 +53,13 @@ struct HeapMagazine {
 
 struct ThreadHeaps;
 
+/// In a heap with a maximum, the part that may be out of reach of its blocks: for the cache of each
+/// thread, because many threads would starve each other, and of its spans and mixed runs for the
+/// records of spans that are cut anew. Measured (decision 68): a record takes 256 bytes to 1 KiB,
+/// and most spans have 32 KiB. More memory for records (a smaller number) is wasted until the heap
+/// is full. Less makes a full heap serve small blocks from whole slots of larger ones sooner.
+inline constexpr size_t kShareOfMaximum = 64;
+
 struct HeapCache : ListLink<HeapCache> {
   /// Null: the heap's own cache, of an unsynchronised heap. In another heap, a cache without an
   /// owner: its thread ended while the heap was locked, and the cache is emptied with the unlock.
@@ -70,8 +77,8 @@ struct HeapCache : ListLink<HeapCache> {
   /// What all caches of private heaps hold beyond their dues. This room is separate from
   /// malloc()'s, and smaller: the cache of an idle heap keeps its blocks, and must not keep
   /// malloc()'s caches from growing.
-  static constexpr size_t kProcessBytes = size_t{4} << 20;
-  static SharedRoom<kProcessBytes, ThreadCache::kProcessShare> process_room;
+  static constexpr size_t kRoomBytes = kProcessBytes / 2;
+  static SharedRoom<kRoomBytes, kProcessShare> process_room;
 
   /// The place of a class's magazine in a cache, in bytes. A span of the class stores it.
   [[nodiscard]] static LOAM_INLINE size_t offset_of(size_t size_class);

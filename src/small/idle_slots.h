@@ -15,7 +15,7 @@
 
 #include <atomic>
 
-#include "base/config.h"
+#include "pages/purge_policy.h"
 
 namespace loam {
 
@@ -29,10 +29,10 @@ class IdleSlots {
   /// to purge or to lend, or for slots of use to other classes. Chosen: such a search would touch
   /// more records than it gains pages.
   static constexpr size_t kStep = size_t{128} << 10;
-  /// Chosen: twice as long as a free page lies idle before it is purged outside the budget
-  /// (PurgePolicy::kSoonMs), because a page here also costs a search. An unwanted slot was free for
-  /// at least one period; the count covers at most two.
-  static constexpr uint64_t kPeriodMs = 1000;
+  /// Twice as long as a free page lies idle before it is purged outside the budget, because a page
+  /// here also costs a search (decision 31). An unwanted slot was free for at least one period; the
+  /// count covers at most two.
+  static constexpr uint64_t kPeriodMs = 2 * PurgePolicy::kSoonMs;
 
   /// True if a watch begins. Called when slots came back.
   [[nodiscard]] LOAM_INLINE bool begin_watch(size_t backed_bytes) {
@@ -74,8 +74,8 @@ class IdleSlots {
     const size_t all = backed_bytes < used_bytes ? backed_bytes : used_bytes;
     return since < kFallStep || since < all / kFallShare ? 0 : backed_bytes;
   }
-  /// Chosen: a search looks at every span, and there are some eight for each halving of use.
-  static constexpr size_t kFallShare = 8;
+  /// A search looks at every span, and there are some eight for each halving of use.
+  static constexpr size_t kFallShare = PurgePolicy::kFallShare / 2;
   static constexpr size_t kFallStep = size_t{4} << 10;
 
   /// A search met every span.

@@ -81,11 +81,9 @@ class alignas(kPageBytes) SmallHeap {
   LOAM_INLINE void note_request(unsigned size_class, size_t bytes) {
     if (LOAM_UNLIKELY(split_classes.note(size_class, bytes))) look_at_requests(size_class);
   }
-  /// A class is split if that saves at least this part of the memory of its slots, and at least
-  /// this many bytes. Chosen: several times the cost of a class in partly used spans and in
-  /// magazines.
-  static constexpr size_t kLeastSavedShare = 64;
-  static constexpr size_t kLeastSavedBytes = size_t{128} << 10;
+  /// A class is split if that saves at least 1 / kLeastSavedShare of the memory of its slots, and
+  /// at least this many bytes: what a class keeps free in normal use.
+  static constexpr size_t kLeastSavedBytes = IdleSlots::kStep;
 
   /// Empties stashes of blocks that no thread took since the last look, and purges pages inside
   /// live spans whose slots were unwanted for a second (idle_slots.h). It does so at most once
@@ -212,15 +210,11 @@ class alignas(kPageBytes) SmallHeap {
   void purge_unwanted(uint64_t now_ms);
   [[nodiscard]] bool donate(unsigned size_class, unsigned home);
 
-  // The most bytes of all stashes together: kStashBytes, or the heap's size divided by kStashShare.
-  static constexpr size_t kStashBytes = size_t{1} << 20;
-  static constexpr size_t kStashShare = 128;
-
   // All zero at first. The bins of small blocks are in the page of the members that every refill
   // reads; that page begins behind the parts of mixed_. PageHeap says why.
   [[maybe_unused]] char unused_[kPageBytes - MixedHeap::kPartsBytes % kPageBytes] = {};
   MixedHeap mixed_;
-  alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
+  alignas(64) SharedRoom<kProcessBytes / 8, 4 * kProcessShare> stash_room_;
   struct {
     std::atomic<uint64_t> last_ms{0};
     std::atomic<uint64_t> period_began_ms{0};

@@ -30,8 +30,8 @@ constexpr size_t kDonationBytes = size_t{32} << 10;
 // waits for this many growths.
 constexpr unsigned kGrowthsBetweenSearches = 16;
 
-// About the pages that sparse spans lend at once.
-constexpr Pages kLentPages{128};
+// About the pages that sparse spans lend at once: a batch, so that one search serves many growths.
+constexpr Pages kLentPages = PurgePolicy::kBatch;
 
 // Whether it is time for another search. If not, the growth is counted.
 bool is_time(std::atomic<unsigned>& skipped) {

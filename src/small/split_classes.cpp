@@ -9,9 +9,9 @@ constinit SplitClasses split_classes;
 namespace {
 
 // The part of a span behind its last slot should be at most 1 in this many, or else the smallest
-// possible. Chosen: otherwise the tail would cost what a finer class saves. The class has many
+// possible. Otherwise the tail would cost half of what a finer class saves. The class has many
 // blocks, so longer spans are no loss.
-constexpr size_t kLeastTail = 128;
+constexpr size_t kLeastTail = 2 * kLeastSavedShare;
 // As in the generator of the fixed classes: enough slots to amortise a span's record.
 constexpr unsigned least_slots(size_t bytes) { return bytes < 4096 ? 16 : bytes < 8192 ? 8 : 4; }
 

@@ -27,6 +27,10 @@
 
 namespace loam {
 
+/// The part of a class's slots that a split must save. Chosen: several times the cost of a class in
+/// partly used spans and in magazines.
+inline constexpr size_t kLeastSavedShare = 64;
+
 class SplitClasses {
  public:
   static constexpr unsigned kMost = kMostSplitClasses;

@@ -88,10 +88,12 @@ namespace loam {
 
 /// How a functor queue takes memory; the queue's header says what a block is.
 struct functor_queue_options {
-  /// Bytes of a block. A power of two less 32: allocators that put a header in front of a block
-  /// stay within the power of two, and other allocators lose nothing.
+  /// Bytes of a block. Fewer call the source more often, more leave more in each lane in use. A
+  /// power of two less 32: allocators that put a header in front of a block stay within the power
+  /// of two, and other allocators lose nothing.
   std::size_t block_bytes = (std::size_t{64} << 10) - 32;
-  /// Empty blocks that the queue keeps for reuse; it frees further ones at once.
+  /// Empty blocks that the queue keeps for reuse; it frees further ones at once. More hold more
+  /// after a peak.
   std::size_t retained_blocks = 8;
 };
 

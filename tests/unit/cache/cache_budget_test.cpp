@@ -79,20 +79,20 @@ TEST(CacheBudget, AThreadHoldsTwoMiBOrHalfOfTheHeapUpToWhatAllMay) {
   EXPECT_TRUE(budget.has_room(0, kSmallProgram));
   EXPECT_FALSE(budget.has_room(1, kSmallProgram));
   EXPECT_EQ(budget.most(12 * kMiB), 6 * kMiB);
-  EXPECT_EQ(budget.most(kLargeProgram), CacheBudget::kProcessBytes);
+  EXPECT_EQ(budget.most(kLargeProgram), kProcessBytes);
 }
 
 TEST(CacheBudget, WhileAnotherIsRefusedRoomAThreadIsModest) {
   CacheBudget budget;
   budget.forget_refusals(7);
   budget.notice_refusals(7);
-  EXPECT_EQ(budget.most(kLargeProgram), CacheBudget::kProcessBytes) << "from before its start";
+  EXPECT_EQ(budget.most(kLargeProgram), kProcessBytes) << "from before its start";
   budget.notice_refusals(8);
   for (unsigned i = 0; i < CacheBudget::kModestCollections; ++i) {
     ASSERT_EQ(budget.most(kLargeProgram), CacheBudget::kThreadBytes) << i;
     budget.end_collection(8);
   }
-  EXPECT_EQ(budget.most(kLargeProgram), CacheBudget::kProcessBytes);
+  EXPECT_EQ(budget.most(kLargeProgram), kProcessBytes);
   budget.end_collection(9);
   EXPECT_EQ(budget.most(kLargeProgram), CacheBudget::kThreadBytes) << "again";
 }

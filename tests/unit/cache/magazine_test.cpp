@@ -229,8 +229,8 @@ TEST_F(ThreadCacheTest, ThreadsShareWhatTheyHoldBeyondTheirDue) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_LE(held.load(), kThreads * (size_t{512} << 10) + CacheBudget::kProcessBytes);
-  EXPECT_GT(held.load(), CacheBudget::kProcessBytes);
+  EXPECT_LE(held.load(), kThreads * (size_t{512} << 10) + kProcessBytes);
+  EXPECT_GT(held.load(), kProcessBytes);
   page_heap.keep_falls(false);
 }
 
@@ -361,7 +361,7 @@ TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
     for (int round = 0; round < 40; ++round) {
       static_cast<void>(slow_in_turn(kTooMany, 1, kTooMuch));
       ASSERT_GT(current_cache->held_bytes(), 2 * kThreadBytes) << round;
-      ASSERT_LE(current_cache->held_bytes(), CacheBudget::kProcessBytes + (size_t{512} << 10));
+      ASSERT_LE(current_cache->held_bytes(), kProcessBytes + (size_t{512} << 10));
     }
     // The next collections find the heap small again, whether its classes rest or not.
     heap.shrink();

@@ -413,7 +413,7 @@ TEST(RunCacheTest, ItHoldsABoundedNumberOfPages) {
 
 TEST(RunCacheTest, ThreadsShareTheirRoomAndGiveItBack) {
   // Each thread wants 2 MiB. In a heap as small as this, all together have 4 MiB (run_cache.cpp:
-  // kProcessRoom).
+  // `process_room`).
   constexpr size_t kAll = size_t{4} << 20;
   constexpr int kThreads = 6;
   const size_t before = RunCache::process_room.held();

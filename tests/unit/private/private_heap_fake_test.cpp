@@ -436,12 +436,12 @@ TEST_F(PretendPrivateHeap, CachesShareWhatTheyHoldBeyondTheirDues) {
     }
     cached += summary(heap).cached;
     most = std::max(most, summary(heap).cached);
-    EXPECT_LE(HeapCache::process_room.held(), HeapCache::kProcessBytes);
+    EXPECT_LE(HeapCache::process_room.held(), HeapCache::kRoomBytes);
   }
   EXPECT_GT(most, kDue + kDue / 2);  // an early cache has more than its due
-  EXPECT_GT(HeapCache::process_room.held(), HeapCache::kProcessBytes / 2);
+  EXPECT_GT(HeapCache::process_room.held(), HeapCache::kRoomBytes / 2);
   constexpr size_t kFirstSlots = 12 * 8 * 448;
-  EXPECT_LE(cached, heaps.size() * (kDue + kFirstSlots) + HeapCache::kProcessBytes);
+  EXPECT_LE(cached, heaps.size() * (kDue + kFirstSlots) + HeapCache::kRoomBytes);
   // None of the cached memory is lost: not by a threshold that turns the front end off, by a
   // thread's end, or by the heap's own end.
   for (PrivateHeap* heap : heaps) {

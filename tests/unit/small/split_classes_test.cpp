@@ -147,7 +147,7 @@ TEST(SplitClasses, NoSizeLosesMoreThanATwentyFourth) {
   unsigned sizes = 0;
   for (size_t bytes = kFineLimit + 16; bytes <= kLargestSmall; bytes += 16, ++sizes) {
     const double fixed = cost(kSizeClasses[class_for(bytes)]), own = cost(shape_of(bytes));
-    const double least = own > fixed - fixed / SmallHeap::kLeastSavedShare ? fixed : own;
+    const double least = own > fixed - fixed / kLeastSavedShare ? fixed : own;
     worst = std::max(worst, least / static_cast<double>(bytes));
     worst_fixed = std::max(worst_fixed, fixed / static_cast<double>(bytes));
     sum += least / static_cast<double>(bytes);
