@@ -7,14 +7,6 @@ namespace loam {
 
 constinit PageHeap page_heap;
 
-namespace {
-
-// A run that no request took for this long joins its neighbours. Chosen: longer than a round of
-// most programs, and far shorter than PurgePolicy::kSoonMs, after which it may be purged.
-constexpr uint64_t kParkedMs = 100;
-
-}  // namespace
-
 // ---- taking -----------------------------------------------------------------------------------
 
 void PageHeap::activate(Slab* slab, Taker taker) {

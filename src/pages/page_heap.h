@@ -63,6 +63,10 @@ inline constexpr Pages kLongestKept{256};
 inline constexpr Pages kReservedByShard{128};
 inline constexpr Pages kMostReserved{1024};
 
+/// A run that no request took for this long joins its neighbours. Chosen: longer than a round of
+/// most programs, and far shorter than PurgePolicy::kSoonMs, after which it may be purged.
+inline constexpr uint64_t kParkedMs = 100;
+
 class PageHeap {
  public:
   constexpr PageHeap() = default;

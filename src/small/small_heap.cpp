@@ -16,9 +16,10 @@ unsigned queue_limit(unsigned size_class) {
   return by_bytes < 2 * RemoteBatch::kPointers ? 2 * RemoteBatch::kPointers : by_bytes;
 }
 
-// The time between two looks at waiting batches. A batch that no thread took meanwhile goes back to
-// its bin. Chosen: some time slices of a busy machine's scheduler.
-constexpr uint64_t kLookMs = 50;
+// The time between two looks at waiting batches: some time slices of a busy machine's scheduler. A
+// batch that no thread took meanwhile goes back to its bin. So it waits for as long as a freed run
+// at most.
+constexpr uint64_t kLookMs = kParkedMs / 2;
 
 // The most looks of one tick. Chosen: 64 purges inside spans, or 1,024 spans without a purge, take
 // 0.3 to 0.8 ms. That is the pause of the call that runs the tick, and a hundredth of the running

@@ -24,8 +24,9 @@ constexpr Steps make_steps() {
 }
 constexpr Steps kSteps = make_steps();
 
-// About the bytes of free ranges that one donation brings: enough for several refills.
-constexpr size_t kDonationBytes = size_t{32} << 10;
+// About the bytes of free ranges that one donation brings, a quarter of what a donor has at least:
+// enough for several refills.
+constexpr size_t kDonationBytes = IdleSlots::kStep / 4;
 // A search for a donor or a lender looks at every bin. After a search that found none, the next one
 // waits for this many growths.
 constexpr unsigned kGrowthsBetweenSearches = 16;
