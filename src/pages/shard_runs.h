@@ -10,9 +10,8 @@
 namespace loam {
 
 // How many runs are parked in a shard between two looks at the clock. A look costs a fifth of the
-// time of parking. Runs parked meanwhile may
-// seem older than they are. They seem much older only in a program that frees so few runs that
-// nothing is lost.
+// time of parking. Runs parked meanwhile may seem older than they are. They seem much older only in
+// a program that frees so few runs that nothing is lost.
 inline constexpr uint32_t kParkedPerLook = kOperationsPerTick / 4;
 
 LOAM_INLINE PageHeap::Cut PageHeap::take_parked(unsigned shard, unsigned count, unsigned more,
