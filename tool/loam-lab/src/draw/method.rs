@@ -183,7 +183,7 @@ fn trials(results: &Results) -> Markup {
                             @for heading in ["experiment", "case", "allocator", "round"] {
                                 th scope="col" { (heading) }
                             }
-                            @for heading in ["seconds", "steal", "other load", "ns a page touched"] {
+                            @for heading in ["seconds", "steal", "other load", "ns a page"] {
                                 th.number scope="col" { (heading) }
                             }
                             th scope="col" { "ended" }
