@@ -37,6 +37,7 @@ mod peers;
 mod pins_verb;
 mod plain_output;
 mod probes_verb;
+mod python_names;
 mod recipes;
 mod record_verb;
 mod replay_verb;

@@ -16,6 +16,7 @@ use object::{Object, ObjectSection, ObjectSegment};
 use crate::jit;
 use crate::mappings::Mapping;
 use crate::process::{face, Pid};
+use crate::python;
 use crate::untrusted::{self, checksum, Pieces};
 
 /// A section: its address in the file's numbering, and its bytes.
@@ -36,7 +37,7 @@ impl Same {
     /// Compares the file at the module's path. `None` if it can not be read or is no program. Bytes
     /// are read only if the recording has their checksum.
     pub fn of(module: &Module) -> Option<Same> {
-        if module.path == jit::PATH {
+        if !has_file(&module.path) {
             return None;
         }
         let path = Path::new(&module.path);
@@ -54,6 +55,12 @@ impl Same {
         };
         Some(if is_same { Same::Yes } else { Same::No })
     }
+}
+
+/// Whether a module of a trace may be a file. Code that a runtime made, and Python's functions, lie
+/// in none.
+pub fn has_file(path: &str) -> bool {
+    path != jit::PATH && path != python::PATH
 }
 
 fn build_id_in<'a>(file: &impl Object<'a>) -> Option<String> {
@@ -78,7 +85,7 @@ pub struct Checksums {
 impl Checksums {
     /// That of a file that a process has mapped; `None` if the file can not be opened.
     pub fn of(&mut self, pid: Pid, name: &str) -> Option<Checksum> {
-        if name == jit::PATH {
+        if !has_file(name) {
             return None;
         }
         let file = as_seen_by(pid, name)

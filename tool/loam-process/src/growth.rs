@@ -24,7 +24,9 @@ use std::time::{Duration, Instant};
 use crate::mappings::{self, Mapping};
 use crate::pagemap::Pagemap;
 use crate::perf::{self, Sample};
+use crate::probes::Faults;
 use crate::process::{Pid, Stat};
+use crate::python::calls;
 use crate::rings::CopiedStack;
 use crate::sites::{Change, Grown, Sites};
 use crate::stacks;
@@ -81,6 +83,8 @@ struct Came {
 pub struct Growth {
     pid: Pid,
     threads: perf::Threads,
+    /// Which Python functions fault, if the process has some and the rights suffice.
+    python: Option<Faults>,
     pagemap: Pagemap,
     mappings: Vec<Mapping>,
     stacks_of_threads: Vec<(u64, u64)>,
@@ -138,7 +142,9 @@ impl Pages {
 impl Growth {
     /// Begins.
     pub fn begin(pid: Pid) -> io::Result<Growth> {
-        let mut threads = perf::Threads::page_faults(pid)?;
+        let python = Faults::of(pid);
+        let program = python.as_ref().map(Faults::program);
+        let mut threads = perf::Threads::page_faults(pid, program)?;
         let pagemap = Pagemap::open(pid)?;
         // Before the baseline is read: a page that comes meanwhile is in both, and then it is not
         // growth.
@@ -159,7 +165,8 @@ impl Growth {
             baseline: Pages::default(),
             baseline_bytes: 0,
             came: HashMap::new(),
-            sites: Sites::of(pid),
+            sites: Sites::of(pid, python.as_ref().map(Faults::interpreter)),
+            python,
             share: 1.0,
             was_partial: false,
             slice: now,
@@ -200,6 +207,9 @@ impl Growth {
     pub fn pass(&mut self) -> Vec<Change> {
         let mut samples = Vec::new();
         self.is_over |= !self.threads.drain(&mut samples);
+        if let Some(python) = &mut self.python {
+            python.tell(&mut samples);
+        }
         let weight = 1.0 / self.share;
         self.samples += samples.len() as u64;
         for sample in samples {
@@ -557,7 +567,10 @@ impl Growth {
 
 fn size(sample: &Sample) -> usize {
     let stack = sample.stack.as_ref();
-    size_of::<Sample>() + stack.map_or(0, |stack| stack.bytes.len())
+    let of_stack = |stack: &CopiedStack| {
+        stack.bytes.len() + size_of::<calls::Frame>() * stack.python.frames.len()
+    };
+    size_of::<Sample>() + stack.map_or(0, of_stack)
 }
 
 /// The processor time of a process.

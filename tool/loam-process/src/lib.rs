@@ -9,7 +9,7 @@
 //!                 -> container (what it may use)
 //! newer kernels  queries, for mappings and pagemap
 //! stacks      code (files as unwinding needs them) -> unwind (copied stacks), symbols (names)
-//!             jit (names of code that was made at run time)
+//!             jit (names of code that was made at run time), python (its functions)
 //! growth      perf (the kernel's samples) -> sites: stacks under which the heap grows
 //! probes      on an allocator's functions, for short times -> sites: stacks whose blocks stay
 //! ```
@@ -35,6 +35,7 @@ pub mod held_files;
 pub mod jit;
 pub mod layout;
 pub mod mappings;
+pub mod named_places;
 pub mod pagemap;
 pub mod parts;
 pub mod perf;
@@ -43,6 +44,7 @@ pub mod preload;
 pub mod privilege;
 pub mod probes;
 pub mod process;
+pub mod python;
 mod queries;
 pub mod remote;
 pub mod residence;

@@ -8,6 +8,8 @@ use loam_format::trace::Module;
 use crate::code::Codes;
 use crate::mappings;
 use crate::process::Pid;
+use crate::python::functions::Functions;
+use crate::python::Interpreter;
 use crate::rings::CopiedStack;
 use crate::unwind::{Place, Stacks};
 
@@ -61,17 +63,19 @@ pub struct Sites {
     by_frames: HashMap<(Vec<Place>, bool), usize>,
     unwinder: Stacks,
     codes: Codes,
+    python: Option<Functions>,
 }
 
 impl Sites {
-    /// Of that process.
-    pub fn of(pid: Pid) -> Sites {
+    /// Of that process, with its Python if it has one.
+    pub fn of(pid: Pid, python: Option<Interpreter>) -> Sites {
         Sites {
             pid,
             all: Vec::new(),
             by_frames: HashMap::new(),
             unwinder: Stacks::of(pid),
             codes: Codes::default(),
+            python: python.map(|python| Functions::of(pid, python)),
         }
     }
 
@@ -88,9 +92,12 @@ impl Sites {
     /// The number of a stack, which is unwound for it.
     pub fn number(&mut self, stack: &CopiedStack) -> usize {
         let pid = self.pid;
-        let unwound = self.unwinder.unwind_all(stack, &mut self.codes, || {
+        let mut unwound = self.unwinder.unwind_all(stack, &mut self.codes, || {
             mappings::read_names(pid).into_iter().collect()
         });
+        if let Some(python) = &mut self.python {
+            python.put(&mut unwound, stack, &mut self.unwinder);
+        }
         let next = self.all.len();
         let key = (unwound.frames, unwound.is_cut);
         *self

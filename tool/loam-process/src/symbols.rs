@@ -70,6 +70,9 @@ impl Symbols {
         if module.path == jit::PATH {
             return self.of_made_code(address);
         }
+        if !code::has_file(&module.path) {
+            return Vec::new();
+        }
         let path = PathBuf::from(&module.path);
         if !self.files.contains_key(&path) {
             let files = self.load(module);

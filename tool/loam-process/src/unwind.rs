@@ -14,7 +14,7 @@ use framehop::{
 };
 use loam_format::bytes::u64_at;
 use loam_format::memory::Memory;
-use loam_format::trace::Module;
+use loam_format::trace::{Module, Named};
 
 use crate::code::{Code, Codes};
 use crate::jit;
@@ -50,6 +50,8 @@ pub struct Place {
 pub struct Unwound {
     /// Its frames, without those of the recorder.
     pub frames: Vec<Place>,
+    /// The stack pointer in each.
+    pub pointers: Vec<u64>,
     /// Whether frames further out are missing.
     pub is_cut: bool,
 }
@@ -184,7 +186,19 @@ impl Stacks {
     /// The addresses of all frames, whatever file they lie in, and whether they were followed to
     /// the stack's end.
     pub fn return_addresses(&mut self, stack: &CopiedStack) -> (Vec<u64>, bool) {
-        self.places(stack)
+        let (places, is_whole) = self.places(stack);
+        let addresses = places.into_iter().map(|(address, _)| address);
+        (addresses.collect(), is_whole)
+    }
+
+    /// Adds a module in which frames lie that this does not find itself; its number.
+    pub fn add_module(&mut self, module: Module) -> u32 {
+        self.number(module)
+    }
+
+    /// Names an address of such a module, behind all that were named before.
+    pub fn name(&mut self, module: u32, named: Named) {
+        self.modules[module as usize].names.push(named);
     }
 
     /// Takes the present mappings; false: nothing changed. A mapping that no longer exists is kept,
@@ -298,8 +312,9 @@ impl Stacks {
         name.is_some_and(|name| name.starts_with("libc") || name.starts_with("ld-musl"))
     }
 
-    /// The places of a stack, and whether it was followed to its end.
-    fn places(&mut self, stack: &CopiedStack) -> (Vec<u64>, bool) {
+    /// The places of a stack with the stack pointer in each, and whether it was followed to its
+    /// end.
+    fn places(&mut self, stack: &CopiedStack) -> (Vec<(u64, u64)>, bool) {
         let registers = &stack.registers;
         let mut read = |address: u64| {
             let offset = address.checked_sub(registers.stack).ok_or(())?;
@@ -309,7 +324,7 @@ impl Stacks {
         let mut at = FrameAddress::from_instruction_pointer(registers.instruction);
         let mut addresses = Vec::new();
         while addresses.len() < MOST_FRAMES {
-            addresses.push(at.address_for_lookup());
+            addresses.push((at.address_for_lookup(), frame.sp()));
             if at.is_return_address() && self.is_c_library(at.address_for_lookup()) {
                 // Tables do not lead from a signal handler's return to the interrupted function,
                 // and frame pointers leave that function out.
@@ -394,10 +409,11 @@ impl Stacks {
         let recorder = self.find(registers.instruction).map(|one| one.module);
         let mut unwound = Unwound {
             frames: Vec::with_capacity(addresses.len()),
+            pointers: Vec::with_capacity(addresses.len()),
             is_cut: !is_whole,
         };
         let mut unknown = Vec::new();
-        for address in addresses {
+        for (address, pointer) in addresses {
             let found = self.find(address);
             if found.is_none() {
                 unknown.push(address >> PAGE_BITS);
@@ -408,12 +424,13 @@ impl Stacks {
             };
             if own == Own::Kept || place.module.is_none() || place.module != recorder {
                 unwound.frames.push(place);
+                unwound.pointers.push(pointer);
             }
         }
         if own == Own::Left && recorder.is_none() {
             unwound = Unwound {
-                frames: Vec::new(),
                 is_cut: true,
+                ..Unwound::default()
             };
         }
         (unwound, unknown)
@@ -527,6 +544,7 @@ mod tests {
                 link: 0,
             },
             bytes,
+            ..CopiedStack::default()
         };
         let mut stacks = Stacks::of(0);
         let mut codes = Codes::default();

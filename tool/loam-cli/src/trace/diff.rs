@@ -110,7 +110,10 @@ fn read(trace: &Path, of: Of, symbols: &mut Symbols) -> Result<Side> {
     let seconds = process.last_time.saturating_sub(process.first_time) as f64 * 1e-9;
     let figure = |_: usize, site: &Site| of.estimate(site);
     let (paths, types) = match stacks::of(&survey, stream)? {
-        Some(stacks) => (paths::of(&stacks, symbols, figure), paths::types(&stacks)),
+        Some(stacks) => (
+            paths::without_lines(&stacks, symbols, figure),
+            paths::types(&stacks),
+        ),
         None => (Vec::new(), None),
     };
     Ok(Side {

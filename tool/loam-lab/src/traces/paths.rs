@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use loam_process::symbols::Symbols;
+use loam_process::symbols::{Function, Symbols};
 use serde::Serialize;
 
 use super::stacks::{Estimate, Place, Site, Stacks};
@@ -26,6 +26,29 @@ pub fn of(
     symbols: &mut Symbols,
     figure: impl Fn(usize, &Site) -> Estimate,
 ) -> Vec<Path> {
+    named(stacks, symbols, figure, |function| function.name)
+}
+
+/// The same without the lines that names of Python functions have, to compare two programs: a line
+/// moves when another one is written before it.
+pub fn without_lines(
+    stacks: &Stacks,
+    symbols: &mut Symbols,
+    figure: impl Fn(usize, &Site) -> Estimate,
+) -> Vec<Path> {
+    named(stacks, symbols, figure, |function| {
+        let line = function.line.map(|line| format!(":{line})"));
+        let name = line.and_then(|line| function.name.strip_suffix(&line));
+        name.map(|name| format!("{name})")).unwrap_or(function.name)
+    })
+}
+
+fn named(
+    stacks: &Stacks,
+    symbols: &mut Symbols,
+    figure: impl Fn(usize, &Site) -> Estimate,
+    name: impl Fn(Function) -> String,
+) -> Vec<Path> {
     let mut known: HashMap<Place, Vec<String>> = HashMap::new();
     let mut sums: HashMap<Vec<String>, Estimate> = HashMap::new();
     for (at, site) in stacks.sites.iter().enumerate() {
@@ -35,7 +58,7 @@ pub fn of(
         for place in &site.frames {
             let found = known.entry(place.clone()).or_insert_with(|| {
                 let found = stacks.functions(place, symbols).into_iter();
-                found.map(|function| function.name).collect()
+                found.map(&name).collect()
             });
             let file = place
                 .module

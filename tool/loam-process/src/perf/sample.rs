@@ -120,6 +120,7 @@ fn sample(body: &[u8]) -> Option<Sample> {
     sample.stack = Some(CopiedStack {
         registers,
         bytes: bytes.get(..there)?.to_vec(),
+        ..CopiedStack::default()
     });
     Some(sample)
 }

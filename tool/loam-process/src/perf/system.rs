@@ -71,6 +71,12 @@ impl Event {
         done(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
     }
 
+    /// Lets a program run at each sample, before it is taken.
+    pub fn run(&self, program: i32) -> io::Result<()> {
+        // SAFETY: the argument is a descriptor.
+        done(unsafe { ioctls::SET_BPF(self.0.as_raw_fd(), program as u32) })
+    }
+
     /// Its descriptor, to wait for.
     pub fn file(&self) -> &File {
         &self.0

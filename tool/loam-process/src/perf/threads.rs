@@ -42,11 +42,14 @@ pub struct Threads {
     is_on: bool,
     /// Whether faults of the kernel on the process's behalf are seen: `read()` into a fresh buffer.
     sees_kernel: bool,
+    /// A program that runs at each fault, if there is one.
+    program: Option<i32>,
 }
 
 impl Threads {
-    /// Begins to watch page faults, which are off at first.
-    pub fn page_faults(pid: Pid) -> io::Result<Threads> {
+    /// Begins to watch page faults, which are off at first. `program`: the descriptor of one that
+    /// runs at each.
+    pub fn page_faults(pid: Pid, program: Option<i32>) -> io::Result<Threads> {
         raise_limit();
         let mut attributes = attributes();
         let first = first_thread(pid)?;
@@ -69,6 +72,7 @@ impl Threads {
             lost: 0,
             is_on: false,
             sees_kernel,
+            program,
         };
         threads.map_rings()?;
         threads.find()?;
@@ -149,6 +153,8 @@ impl Threads {
         for (cpu, holder, _) in &self.rings {
             let event = system::open(&mut self.attributes, thread, *cpu)?;
             event.write_into(holder)?;
+            // Without it samples have no Python frames.
+            self.program = self.program.filter(|program| event.run(*program).is_ok());
             if self.is_on {
                 event.enable()?;
             }

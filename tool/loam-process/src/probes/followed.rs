@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::pairs::Block;
 use super::rounds::{self, Estimate, Round};
 use crate::process::Pid;
+use crate::python::Interpreter;
 use crate::rings::CopiedStack;
 use crate::sites::{Change, Grown, Sites};
 
@@ -83,13 +84,13 @@ pub struct Clocks {
 }
 
 impl Followed {
-    /// None yet, of that process.
-    pub fn of(pid: Pid) -> Followed {
+    /// None yet, of that process, with its Python if it has one.
+    pub fn of(pid: Pid, python: Option<Interpreter>) -> Followed {
         Followed {
             live: HashMap::new(),
             waiting: Vec::new(),
             queue: VecDeque::new(),
-            sites: Sites::of(pid),
+            sites: Sites::of(pid, python),
             ends: Vec::new(),
             taken: 0,
         }
@@ -339,7 +340,7 @@ mod tests {
     use super::*;
 
     fn followed() -> Followed {
-        let mut followed = Followed::of(std::process::id() as Pid);
+        let mut followed = Followed::of(std::process::id() as Pid, None);
         for (address, size) in [(0x1000, 100), (0x2000, 100), (0x3000, 100)] {
             let block = Block {
                 address,

@@ -6,9 +6,11 @@ use std::thread;
 
 use loam_format::bytes::u64_at;
 
-use super::program::{self, Kind, HEAD};
+use super::callers::Callers;
+use super::program::{self, Kind, HEAD, STACK};
 use super::system::{Counter, Link, Program, Ring};
 use crate::process::Pid;
+use crate::python::calls::Chain;
 use crate::rings::{CopiedStack, Registers};
 
 /// Bytes of the ring. Chosen: some 2,000 entries with their stacks, or 300,000 frees.
@@ -55,11 +57,16 @@ impl Event<'_> {
         })
     }
 
+    /// Whether the thread was in no Python function, or one that is not known to be Python's.
+    fn has_no_python(&self) -> bool {
+        u64_at(self.body, HEAD + STACK + 8).is_none_or(|count| count == 0)
+    }
+
     /// The stack that was copied.
     pub fn copied(&self) -> CopiedStack {
         let word = |at: usize| u64_at(self.body, 8 * at).unwrap_or(0);
         let rest = self.body.get(HEAD..).unwrap_or_default();
-        let length = (word(10) as usize).min(rest.len());
+        let length = (word(10) as usize).min(rest.len()).min(STACK);
         CopiedStack {
             registers: Registers {
                 instruction: word(6),
@@ -72,6 +79,7 @@ impl Event<'_> {
                 },
             },
             bytes: rest[..length].to_vec(),
+            python: rest.get(STACK..).map_or_else(Chain::default, Chain::read),
         }
     }
 }
@@ -84,20 +92,22 @@ pub struct Kernel {
     entry: Program,
     free: Program,
     at_return: Program,
+    callers: Option<Callers>,
 }
 
 impl Kernel {
-    /// Loads them.
-    pub fn load() -> io::Result<Kernel> {
+    /// Loads them. `callers`: the Python whose frames are copied with stacks.
+    pub fn load(callers: Option<Callers>) -> io::Result<Kernel> {
         let ring = Ring::new(RING)?;
         let lost = Counter::new()?;
-        let load = |kind| Program::load(&program::make(kind, &ring, &lost));
+        let load = |kind| Program::load(&program::make(kind, &ring, &lost, callers.as_ref()));
         Ok(Kernel {
             entry: load(Kind::Entry)?,
             free: load(Kind::Free)?,
             at_return: load(Kind::Return)?,
             ring,
             lost,
+            callers,
         })
     }
 
@@ -131,11 +141,23 @@ impl Kernel {
 
     /// Tells what was written, in its order.
     pub fn drain(&mut self, mut tell: impl FnMut(Event<'_>)) {
+        let mut is_new = false;
         self.ring.drain(|body| {
             if let Some(event) = Event::read(body) {
+                is_new |= event.kind == Kind::Entry && event.has_no_python();
                 tell(event);
             }
         });
+        if let Some(callers) = self.callers.as_mut().filter(|_| is_new) {
+            callers.look_sometimes();
+        }
+    }
+
+    /// Learns which threads of Python there are.
+    pub fn look_for_threads(&mut self) {
+        if let Some(callers) = &mut self.callers {
+            callers.look();
+        }
     }
 
     /// Records that found no room in the ring, since it was made.

@@ -23,7 +23,9 @@
 //!
 //! The kernel takes the probes out with the last descriptor, so a tool that is killed leaves none.
 
+mod callers;
 mod entries;
+mod faults;
 mod followed;
 mod kernel;
 mod pairs;
@@ -38,14 +40,17 @@ use std::io;
 use std::time::{Duration, Instant};
 
 pub use entries::Source;
+pub use faults::Faults;
 pub use followed::{Address, Living};
 pub use rounds::Estimate;
 
 use crate::mappings;
 use crate::process::{Pid, ProcessError, Stat};
+use crate::python::Interpreter;
 use crate::remote::ProcessMemory;
 use crate::rings::now;
 use crate::sites::{Change, Sites};
+use callers::Callers;
 use entries::Call;
 use followed::{Clocks, Followed};
 use kernel::{Event, Kernel};
@@ -174,7 +179,11 @@ impl Probes {
     /// Begins. Probes may take this part of the process's own time.
     pub fn begin(pid: Pid, sources: Vec<Source>, cost: f64) -> io::Result<Probes> {
         let started = Stat::read(pid).map_err(|error| io::Error::other(error.to_string()))?;
-        let mut kernel = Kernel::load()?;
+        let memory = ProcessMemory::of(pid);
+        let mapped = mappings::read_names(pid).unwrap_or_default();
+        let python = Interpreter::find(pid, &mapped, &memory);
+        let callers = python.and_then(|python| Callers::of(pid, python));
+        let mut kernel = Kernel::load(callers)?;
         let prices = Prices::measure(&mut kernel)?;
         let are_frees_cheap = sources
             .iter()
@@ -185,7 +194,7 @@ impl Probes {
             pid,
             started: started.started,
             auxiliary: auxiliary(pid),
-            memory: ProcessMemory::of(pid),
+            memory,
             sources,
             kernel,
             prices,
@@ -218,7 +227,7 @@ impl Probes {
             hits: 0,
             rate: 0.0,
             pairs: Pairs::default(),
-            followed: Followed::of(pid),
+            followed: Followed::of(pid, python),
             has_gaps: false,
             clocks: Clocks::default(),
             first: None,
@@ -513,6 +522,7 @@ impl Probes {
     }
 
     fn begin_round(&mut self) {
+        self.kernel.look_for_threads();
         self.opened = Instant::now();
         self.opened_at = self.at;
         self.first.get_or_insert(self.spent);

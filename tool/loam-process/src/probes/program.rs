@@ -6,9 +6,12 @@
 //!                    3 4 5 arguments, or the returned value
 //!                    6 instruction   7 stack pointer   8 frame pointer   9 link
 //!                    10 bytes of the stack   then the stack
+//!                    then Python's frames (python::calls), where there is such a program
 //! ```
 
+use super::callers::Callers;
 use super::system::{Counter, Ring};
+use crate::python::calls;
 
 /// Words before the stack.
 pub const WORDS: usize = 11;
@@ -38,6 +41,8 @@ mod context {
     pub const STACK: i16 = 152;
     pub const FRAME: i16 = 32;
     pub const LINK: i16 = 128;
+    /// The address of a page fault.
+    pub const FAULT: i16 = 176;
 }
 #[cfg(target_arch = "aarch64")]
 mod context {
@@ -47,28 +52,29 @@ mod context {
     pub const STACK: i16 = 248;
     pub const FRAME: i16 = 232;
     pub const LINK: i16 = 240;
+    pub const FAULT: i16 = 280;
 }
 
 /// Functions of the kernel.
-const LOOK_UP: i32 = 1;
+pub(super) const LOOK_UP: i32 = 1;
 const TIME: i32 = 5;
 const PROCESS_AND_THREAD: i32 = 14;
-const READ_USER: i32 = 112;
+pub(super) const READ_USER: i32 = 112;
 const RESERVE: i32 = 131;
 const SUBMIT: i32 = 132;
+pub(super) const NUMBERS_WITHIN: i32 = 120;
 const COOKIE: i32 = 174;
 /// Nobody is woken: the tool looks by itself.
 const NO_WAKEUP: i32 = 1;
 
+/// A program that is being made.
 #[derive(Default)]
-struct Made {
+pub(super) struct Made {
     code: Vec<Instruction>,
-    /// Jumps to the end of the stack, and to the counting of what found no room.
-    ends: Vec<usize>,
 }
 
 impl Made {
-    fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, constant: i32) {
+    pub fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, constant: i32) {
         self.code.push(Instruction {
             code,
             registers: from << 4 | to,
@@ -77,49 +83,78 @@ impl Made {
         });
     }
 
-    fn copy(&mut self, to: u8, from: u8) {
+    pub fn copy(&mut self, to: u8, from: u8) {
         self.push(0xbf, to, from, 0, 0);
     }
 
-    fn set(&mut self, to: u8, value: i32) {
+    pub fn set(&mut self, to: u8, value: i32) {
         self.push(0xb7, to, 0, 0, value);
     }
 
-    fn add(&mut self, to: u8, value: i32) {
+    pub fn add(&mut self, to: u8, value: i32) {
         self.push(0x07, to, 0, 0, value);
     }
 
-    fn load(&mut self, to: u8, from: u8, offset: i16) {
+    pub fn load(&mut self, to: u8, from: u8, offset: i16) {
         self.push(0x79, to, from, offset, 0);
     }
 
-    fn store(&mut self, to: u8, offset: i16, from: u8) {
+    pub fn load_byte(&mut self, to: u8, from: u8, offset: i16) {
+        self.push(0x71, to, from, offset, 0);
+    }
+
+    /// A value of eight bytes.
+    pub fn long(&mut self, to: u8, value: u64) {
+        self.push(0x18, to, 0, 0, value as u32 as i32);
+        self.push(0, 0, 0, 0, (value >> 32) as i32);
+    }
+
+    pub fn store(&mut self, to: u8, offset: i16, from: u8) {
         self.push(0x7b, to, from, offset, 0);
     }
 
-    fn call(&mut self, function: i32) {
+    pub fn call(&mut self, function: i32) {
         self.push(0x85, 0, 0, 0, function);
     }
 
-    fn exit(&mut self) {
-        self.set(0, 0);
+    pub fn exit(&mut self, answer: i32) {
+        self.set(0, answer);
         self.push(0x95, 0, 0, 0, 0);
     }
 
     /// A map, by its descriptor.
-    fn map(&mut self, to: u8, number: i32) {
+    pub fn map(&mut self, to: u8, number: i32) {
         self.push(0x18, to, 1, 0, number);
         self.push(0, 0, 0, 0, 0);
     }
 
     /// Jumps if a register is not (`0x55`) or is (`0x15`) zero, to a place that is known later.
-    fn jump(&mut self, code: u8, register: u8) -> usize {
+    pub fn jump(&mut self, code: u8, register: u8) -> usize {
         self.push(code, register, 0, 0, 0);
         self.code.len() - 1
     }
 
-    fn lands_here(&mut self, jump: usize) {
+    pub fn lands_here(&mut self, jump: usize) {
         self.code[jump].offset = (self.code.len() - jump - 1) as i16;
+    }
+
+    /// Counts a record that found no room, and ends the program with that answer.
+    pub fn count_lost(&mut self, lost: &Counter) {
+        // The counter's key lies on the program's stack.
+        self.push(0x62, 10, 0, -4, 0);
+        self.copy(2, 10);
+        self.add(2, -4);
+        self.map(1, lost.number());
+        self.call(LOOK_UP);
+        let is_none = self.jump(0x15, 0);
+        self.set(1, 1);
+        self.push(0xdb, 0, 1, 0, 0);
+        self.lands_here(is_none);
+    }
+
+    /// Its instructions.
+    pub fn done(self) -> Vec<Instruction> {
+        self.code
     }
 }
 
@@ -134,13 +169,49 @@ pub enum Kind {
     Return,
 }
 
-/// Makes a program.
-pub fn make(kind: Kind, ring: &Ring, lost: &Counter) -> Vec<Instruction> {
+/// Words of what is written at a page fault, before Python's frames: its address and its time.
+pub const FAULT_WORDS: usize = 2;
+
+/// Makes a program for page faults: it writes Python's frames, and lets the fault's sample be
+/// taken.
+pub fn at_faults(ring: &Ring, lost: &Counter, callers: &Callers) -> Vec<Instruction> {
+    const HEAD: usize = 8 * FAULT_WORDS;
+    let mut made = Made::default();
+    made.copy(6, 1);
+    made.map(1, ring.number());
+    made.set(2, (HEAD + calls::BYTES) as i32);
+    made.set(3, 0);
+    made.call(RESERVE);
+    let is_full = made.jump(0x15, 0);
+    made.copy(7, 0);
+    made.load(1, 6, context::FAULT);
+    made.store(7, 0, 1);
+    made.call(TIME);
+    made.store(7, 8, 0);
+    callers.copy_frames(&mut made, HEAD as i16);
+    made.copy(1, 7);
+    made.set(2, NO_WAKEUP);
+    made.call(SUBMIT);
+    made.exit(1);
+    made.lands_here(is_full);
+    made.count_lost(lost);
+    made.exit(1);
+    made.done()
+}
+
+/// Makes a program. `callers`: whose Python frames are copied at entries.
+pub fn make(
+    kind: Kind,
+    ring: &Ring,
+    lost: &Counter,
+    callers: Option<&Callers>,
+) -> Vec<Instruction> {
     // r6: the registers of the thread; r7: the record; r8: the stack pointer; r9: bytes of the
     // stack.
     let mut made = Made::default();
+    let callers = callers.filter(|_| kind == Kind::Entry);
     let length = match kind {
-        Kind::Entry => HEAD + STACK,
+        Kind::Entry => HEAD + STACK + callers.map_or(0, |_| calls::BYTES),
         Kind::Free | Kind::Return => HEAD,
     };
     made.copy(6, 1);
@@ -177,6 +248,7 @@ pub fn make(kind: Kind, ring: &Ring, lost: &Counter) -> Vec<Instruction> {
     made.set(9, 0);
     if kind == Kind::Entry {
         made.load(8, 6, context::STACK);
+        let mut ends = Vec::new();
         for piece in 0..(STACK / PIECE) as i32 {
             made.copy(1, 7);
             made.add(1, HEAD as i32 + piece * PIECE as i32);
@@ -184,30 +256,23 @@ pub fn make(kind: Kind, ring: &Ring, lost: &Counter) -> Vec<Instruction> {
             made.copy(3, 8);
             made.add(3, piece * PIECE as i32);
             made.call(READ_USER);
-            let end = made.jump(0x55, 0);
-            made.ends.push(end);
+            ends.push(made.jump(0x55, 0));
             made.add(9, PIECE as i32);
         }
-        for end in std::mem::take(&mut made.ends) {
+        for end in ends {
             made.lands_here(end);
         }
     }
     made.store(7, 80, 9);
+    if let Some(callers) = callers {
+        callers.copy_frames(&mut made, (HEAD + STACK) as i16);
+    }
     made.copy(1, 7);
     made.set(2, NO_WAKEUP);
     made.call(SUBMIT);
-    made.exit();
+    made.exit(0);
     made.lands_here(is_full);
-    // The counter's key lies on the program's stack.
-    made.push(0x62, 10, 0, -4, 0);
-    made.copy(2, 10);
-    made.add(2, -4);
-    made.map(1, lost.number());
-    made.call(LOOK_UP);
-    let is_none = made.jump(0x15, 0);
-    made.set(1, 1);
-    made.push(0xdb, 0, 1, 0, 0);
-    made.lands_here(is_none);
-    made.exit();
-    made.code
+    made.count_lost(lost);
+    made.exit(0);
+    made.done()
 }

@@ -21,14 +21,19 @@ use crate::process::Pid;
 /// Commands of `bpf()`.
 const MAP_CREATE: libc::c_long = 0;
 const LOOK_UP: libc::c_long = 1;
+const UPDATE: libc::c_long = 2;
+const DELETE: libc::c_long = 3;
 const PROGRAM_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
 /// Kinds of maps.
+const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 const RING: u32 = 27;
 /// A program for probes, and how it is attached: to many addresses at once (Linux 6.6).
 const KPROBE: u32 = 2;
 const UPROBE_MULTI: u32 = 48;
+/// A program for events of perf.
+const PERF_EVENT: u32 = 7;
 /// A probe at a function's return.
 const AT_RETURN: u32 = 1;
 /// The kernel lets programs call helpers that read memory if they say such a licence.
@@ -117,19 +122,71 @@ impl Counter {
     }
 }
 
+/// What programs find by a number: an address.
+#[derive(Debug)]
+pub struct Addresses(File);
+
+impl Addresses {
+    /// Makes it, for so many.
+    pub fn new(most: usize) -> io::Result<Addresses> {
+        let argument = Argument::new()
+            .word(0, HASH)
+            .word(4, 4)
+            .word(8, 8)
+            .word(12, most as u32);
+        Ok(Addresses(argument.file(MAP_CREATE)?))
+    }
+
+    /// Its descriptor, for programs.
+    pub fn number(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    /// Sets the address of a number.
+    pub fn set(&self, number: u32, address: u64) -> io::Result<()> {
+        let argument = Argument::new()
+            .word(0, self.0.as_raw_fd() as u32)
+            .long(8, &raw const number as u64)
+            .long(16, &raw const address as u64);
+        argument.call(UPDATE).map(drop)
+    }
+
+    /// Forgets a number.
+    pub fn forget(&self, number: u32) -> io::Result<()> {
+        let argument = Argument::new()
+            .word(0, self.0.as_raw_fd() as u32)
+            .long(8, &raw const number as u64);
+        argument.call(DELETE).map(drop)
+    }
+}
+
 /// A program in the kernel.
 #[derive(Debug)]
 pub struct Program(File);
 
 impl Program {
-    /// Loads it; the kernel proves that it ends and touches only what it may.
+    /// Loads it for probes; the kernel proves that it ends and touches only what it may.
     pub fn load(instructions: &[Instruction]) -> io::Result<Program> {
+        Program::load_as(KPROBE, UPROBE_MULTI, instructions)
+    }
+
+    /// Loads it for events of perf.
+    pub fn load_for_events(instructions: &[Instruction]) -> io::Result<Program> {
+        Program::load_as(PERF_EVENT, 0, instructions)
+    }
+
+    /// Its descriptor.
+    pub fn number(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    fn load_as(kind: u32, attached: u32, instructions: &[Instruction]) -> io::Result<Program> {
         let argument = Argument::new()
-            .word(0, KPROBE)
+            .word(0, kind)
             .word(4, instructions.len() as u32)
             .long(8, instructions.as_ptr() as u64)
             .long(16, LICENCE.as_ptr() as u64)
-            .word(68, UPROBE_MULTI);
+            .word(68, attached);
         Ok(Program(argument.file(PROGRAM_LOAD)?))
     }
 

@@ -115,7 +115,7 @@ mod tests {
         };
         Beside::Stack(CopiedStack {
             registers,
-            bytes: Vec::new(),
+            ..CopiedStack::default()
         })
     }
 

@@ -8,6 +8,7 @@ use super::batch::{
 };
 use super::layout::STACK_BYTES;
 use super::merge::{Beside, Waiting};
+use crate::python::calls::Chain;
 
 const TIME: u64 = 1;
 const THREAD_BEGINS: u64 = 6;
@@ -61,6 +62,8 @@ pub struct CopiedStack {
     pub registers: Registers,
     /// Bytes of memory from the stack pointer on; fewer than requested if the stack ends.
     pub bytes: Vec<u8>,
+    /// The thread's Python frames at that moment, if they were copied too.
+    pub python: Chain,
 }
 
 /// A moment that the program named.
@@ -180,7 +183,11 @@ impl Decoder {
             link: register(3),
         };
         let bytes = arriving.bytes.split_off(REGISTER_BYTES.min(arriving.size));
-        self.stack = Some(CopiedStack { registers, bytes });
+        self.stack = Some(CopiedStack {
+            registers,
+            bytes,
+            python: Chain::default(),
+        });
     }
 
     fn unit(&mut self, unit: &[u8], out: &mut Waiting, found: &mut Found) {

@@ -106,6 +106,7 @@ impl Frames {
                 link: 0,
             },
             bytes,
+            ..CopiedStack::default()
         };
         let (frames, is_whole) = self.stacks.return_addresses(&stack);
         is_whole && !frames.iter().any(|frame| self.malloc.contains(frame))

@@ -6,14 +6,13 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use loam_format::memory::Memory;
-use object::{Object, ObjectSegment, ObjectSymbol};
 
 use super::inject::{Gadgets, CALL, RESTORER};
 use super::TrimError;
 use crate::glibc::layout::{is_libc, Version};
 use crate::mappings::Mapping;
-use crate::process::{face, Pid};
-use crate::untrusted::Pieces;
+use crate::named_places::NamedPlaces;
+use crate::process::Pid;
 
 /// Functions of the file `malloc.c`, whose code is one stretch.
 const MALLOC: [&str; 15] = [
@@ -66,9 +65,9 @@ impl Program {
         let mapping = mapping
             .or_else(|| mappings.iter().find(is_own))
             .ok_or_else(|| unknown("its code was not found"))?;
-        let symbols = Symbols::read(pid, mapping)
+        let places = NamedPlaces::read(pid, mapping)
             .ok_or_else(|| unknown("the names of its C library's functions can not be read"))?;
-        let malloc = symbols.malloc().ok_or_else(|| {
+        let malloc = malloc(&places).ok_or_else(|| {
             unknown("its C library names no functions, so nothing says where malloc's code lies")
         })?;
         let code = mappings
@@ -91,13 +90,13 @@ impl Program {
         let (Some(call), Some(restorer)) = (call, restorer) else {
             return Err(unknown("its code has no system call that could be used"));
         };
-        let single = symbols.address("__libc_single_threaded");
+        let single = places.address("__libc_single_threaded");
         Ok(Program {
             malloc,
             gadgets: Gadgets {
                 call,
                 restorer,
-                lock: symbols.address("__lll_lock_wait_private"),
+                lock: places.address("__lll_lock_wait_private"),
             },
             single: single.filter(|_| version.minor >= 32),
         })
@@ -117,67 +116,21 @@ impl Program {
     }
 }
 
-/// Named places of a file, by their addresses in memory.
-struct Symbols(Vec<(u64, u64, String)>);
-
-impl Symbols {
-    fn read(pid: Pid, mapping: &Mapping) -> Option<Symbols> {
-        let path = mapping
-            .name
-            .strip_suffix(" (deleted)")
-            .unwrap_or(&mapping.name);
-        let (start, end) = (mapping.start, mapping.end);
-        let pid = face(pid);
-        let exact = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-        let file = File::open(exact).or_else(|_| File::open(format!("/proc/{pid}/root{path}")));
-        let cache = Pieces::of(file.ok()?);
-        let file = object::File::parse(&cache).ok()?;
-        let segment = file.segments().find(|segment| {
-            let (offset, length) = segment.file_range();
-            let from = offset - offset % super::plan::PAGE;
-            (from..offset + length).contains(&mapping.offset) && segment.permissions().executable()
-        })?;
-        let (offset, _) = segment.file_range();
-        let in_file = segment
-            .address()
-            .wrapping_add(mapping.offset)
-            .wrapping_sub(offset);
-        let bias = start.wrapping_sub(in_file);
-        let mut found: Vec<(u64, u64, String)> = file
-            .dynamic_symbols()
-            .chain(file.symbols())
-            .filter(|symbol| symbol.is_definition() && symbol.address() != 0)
-            .filter_map(|symbol| {
-                let name = symbol.name().ok()?.to_owned();
-                Some((symbol.address().wrapping_add(bias), symbol.size(), name))
-            })
-            .collect();
-        found.sort_unstable();
-        Some(Symbols(found))
-    }
-
-    fn address(&self, name: &str) -> Option<u64> {
-        let mut named = self.0.iter().filter(|(.., other)| other == name);
-        named.next().map(|(address, ..)| *address)
-    }
-
-    /// From the end of the named function before malloc's to the begin of the next one behind them.
-    fn malloc(&self) -> Option<Range<u64>> {
-        self.address("malloc").and(self.address("free"))?;
-        let is_malloc = |name: &str| MALLOC.contains(&name);
-        let of_malloc = || self.0.iter().filter(|(.., name)| is_malloc(name));
-        let first = of_malloc().map(|(address, ..)| *address).min()?;
-        let last = of_malloc().map(|(address, size, _)| address + size).max()?;
-        let before = self
-            .0
-            .iter()
-            .filter(|(address, size, _)| address + size <= first);
-        let start = before.map(|(address, size, _)| address + size).max();
-        let behind = self.0.iter().filter(|(address, ..)| *address >= last);
-        let end = behind.map(|(address, ..)| *address).min();
-        let found = start.unwrap_or(first)..end.unwrap_or(last);
-        (found.end - found.start <= LONGEST).then_some(found)
-    }
+/// From the end of the named function before malloc's to the begin of the next one behind them.
+fn malloc(places: &NamedPlaces) -> Option<Range<u64>> {
+    places.address("malloc").and(places.address("free"))?;
+    let is_malloc = |name: &str| MALLOC.contains(&name);
+    let of_malloc = || places.iter().filter(|(.., name)| is_malloc(name));
+    let first = of_malloc().map(|(address, ..)| *address).min()?;
+    let last = of_malloc().map(|(address, size, _)| address + size).max()?;
+    let before = places
+        .iter()
+        .filter(|(address, size, _)| address + size <= first);
+    let start = before.map(|(address, size, _)| address + size).max();
+    let behind = places.iter().filter(|(address, ..)| *address >= last);
+    let end = behind.map(|(address, ..)| *address).min();
+    let found = start.unwrap_or(first)..end.unwrap_or(last);
+    (found.end - found.start <= LONGEST).then_some(found)
 }
 
 /// Reads the memory of a process by a file that stays open: if the process becomes another program,
