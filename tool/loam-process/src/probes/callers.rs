@@ -2,8 +2,9 @@
 //! the moment of a sample.
 //!
 //! The kernel tells a thread's number in the namespace of its process, by which CPython knows it
-//! too. A map leads from it to CPython's record of the thread. Threads that begin are put into the
-//! map when a sample comes from a thread that is not in it; until then its frames are not copied.
+//! too. A map leads from it to CPython's record of the thread. A thread that has just begun is not
+//! in the map, but at the head of CPython's list, whose first records the program reads then. It
+//! gets into the map when its samples are seen.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,16 +24,23 @@ const THREADS: usize = 8_192;
 /// Threads are looked for no more often than this, and that takes one part in so many of the time.
 const LOOK: Duration = Duration::from_millis(10);
 const LOOKS: u32 = 50;
-/// Where things lie on the program's stack: a word that was read, the thread's number, and a frame.
+/// So many threads of the list are looked at in the kernel. Chosen: for threads that begin at a
+/// time, and cheap where a thread is not Python's.
+const NEWEST: usize = 8;
+/// Where things lie on the program's stack: a word that was read, the thread's number, a record,
+/// and a frame.
 const WORD: i32 = -8;
 const NUMBER: i32 = -16;
-const COPY: i32 = NUMBER - FRAME as i32;
+const SAVED: i32 = -24;
+const COPY: i32 = SAVED - FRAME as i32;
 
 /// The threads.
 #[derive(Debug)]
 pub struct Callers {
     python: Interpreter,
     memory: ProcessMemory,
+    /// Where the list of the main interpreter's threads begins.
+    list: u64,
     threads: Addresses,
     known: HashMap<u32, u64>,
     /// The namespace of the process's numbers: the device and the number of its file.
@@ -46,9 +54,11 @@ impl Callers {
     pub fn of(pid: Pid, python: Interpreter) -> Option<Callers> {
         let file = fs::metadata(format!("/proc/{}/ns/pid", face(pid))).ok()?;
         let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+        let memory = ProcessMemory::of(pid);
         let mut callers = Callers {
             python,
-            memory: ProcessMemory::of(pid),
+            list: python.list_of_threads(&memory)?,
+            memory,
             threads: Addresses::new(THREADS).ok()?,
             known: HashMap::new(),
             // As the kernel has them within itself.
@@ -105,22 +115,31 @@ impl Callers {
         made.copy(2, 10);
         made.add(2, NUMBER);
         made.call(LOOK_UP);
-        ends.push(made.jump(0x15, 0));
+        let is_new = made.jump(0x15, 0);
         made.load(8, 0, 0);
+        let mut found = vec![made.jump_always()];
+        made.lands_here(is_new);
+        made.long(8, self.list);
+        ends.extend(follow(made, 0));
+        for _ in 0..NEWEST {
+            made.store(10, SAVED as i16, 8);
+            ends.extend(follow(made, layout.number));
+            made.load_number(1, 10, NUMBER as i16);
+            made.copy(2, 8);
+            made.load(8, 10, SAVED as i16);
+            found.push(made.jump_if_equal(1, 2));
+            ends.extend(follow(made, layout.next_thread));
+        }
+        ends.push(made.jump_always());
+        for jump in found {
+            made.lands_here(jump);
+        }
         let leads_to = [Some(layout.current), layout.of_record];
         for (place, offset) in leads_to.into_iter().flatten().enumerate() {
             if place == 1 {
                 made.store(7, at, 8);
             }
-            made.copy(1, 10);
-            made.add(1, WORD);
-            made.set(2, 8);
-            made.copy(3, 8);
-            made.add(3, offset as i32);
-            made.call(READ_USER);
-            ends.push(made.jump(0x55, 0));
-            made.load(8, 10, WORD as i16);
-            ends.push(made.jump(0x15, 8));
+            ends.extend(follow(made, offset));
         }
         for place in 0..MOST {
             made.copy(1, 10);
@@ -147,4 +166,18 @@ impl Callers {
         }
         made.store(7, at + 8, 9);
     }
+}
+
+/// Sets r8 to the word at this offset from the address in r8. The jumps that are taken if it can not
+/// be read or is zero.
+fn follow(made: &mut Made, offset: u64) -> [usize; 2] {
+    made.copy(1, 10);
+    made.add(1, WORD);
+    made.set(2, 8);
+    made.copy(3, 8);
+    made.add(3, offset as i32);
+    made.call(READ_USER);
+    let is_unread = made.jump(0x55, 0);
+    made.load(8, 10, WORD as i16);
+    [is_unread, made.jump(0x15, 8)]
 }

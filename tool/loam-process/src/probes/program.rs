@@ -103,6 +103,11 @@ impl Made {
         self.push(0x71, to, from, offset, 0);
     }
 
+    /// A number of four bytes.
+    pub fn load_number(&mut self, to: u8, from: u8, offset: i16) {
+        self.push(0x61, to, from, offset, 0);
+    }
+
     /// A value of eight bytes.
     pub fn long(&mut self, to: u8, value: u64) {
         self.push(0x18, to, 0, 0, value as u32 as i32);
@@ -131,6 +136,18 @@ impl Made {
     /// Jumps if a register is not (`0x55`) or is (`0x15`) zero, to a place that is known later.
     pub fn jump(&mut self, code: u8, register: u8) -> usize {
         self.push(code, register, 0, 0, 0);
+        self.code.len() - 1
+    }
+
+    /// Jumps to a place that is known later.
+    pub fn jump_always(&mut self) -> usize {
+        self.push(0x05, 0, 0, 0, 0);
+        self.code.len() - 1
+    }
+
+    /// The same if two registers are equal.
+    pub fn jump_if_equal(&mut self, one: u8, other: u8) -> usize {
+        self.push(0x1d, one, other, 0, 0);
         self.code.len() - 1
     }
 

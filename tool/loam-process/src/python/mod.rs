@@ -82,6 +82,19 @@ impl Interpreter {
         })
     }
 
+    /// Where the list of the main interpreter's threads begins: the newest interpreter is the first.
+    pub fn list_of_threads(&self, memory: &impl Memory) -> Option<u64> {
+        let word = |address: u64| u64_at(&memory.bytes(address, 8).ok()?, 0);
+        let mut at = word(self.runtime.checked_add(self.layout.interpreters)?)?;
+        for _ in 0..MOST_INTERPRETERS {
+            match word(at.checked_add(self.layout.next_interpreter)?)? {
+                0 => return at.checked_add(self.layout.threads),
+                next => at = next,
+            }
+        }
+        None
+    }
+
     /// Its threads at this moment, as far as they can be read.
     pub fn threads(&self, memory: &impl Memory) -> Vec<Thread> {
         let Layout {
