@@ -12,7 +12,7 @@ use loam_process::python::Interpreter;
 use loam_process::remote::ProcessMemory;
 
 use crate::common::{self, root, skip, Talker};
-use crate::growth_verb::{info, Recording};
+use crate::growth_verb::{info, under, Recording};
 
 const LEAVES: [&str; 3] = ["leaf_0", "leaf_1", "Shop.leaf_2"];
 /// Bytes of a buffer beside those that were asked for.
@@ -134,5 +134,34 @@ fn probes_tell_functions_of_python_by_name_and_none_wrongly() {
             all > 0.0 && right >= 0.9 * all,
             "{python:?}: {right} of {all}"
         );
+    }
+}
+
+#[test]
+fn growth_tells_functions_of_python_by_name() {
+    // A program in the kernel copies Python's frames.
+    if let Some(why) = Rights::over(std::process::id() as Pid).refuses_probes() {
+        skip(&why);
+        return;
+    }
+    for python in pythons() {
+        let dir = tempfile::tempdir().unwrap();
+        let trace = dir.path().join("t.trace");
+        let mut command = Command::new(&python);
+        command.arg(root().join("tests/recorder/leaks.py"));
+        let mut talker = Talker::start(&mut command);
+        let options = ["--growth"];
+        let recording = Recording::begin(common::loam(), &talker.pid(), &trace, &options);
+        // In parts: samples of a burst are lost.
+        for _ in 0..20 {
+            talker.ask("50");
+        }
+        recording.end();
+        talker.tell("quit");
+        talker.wait();
+        let info = info(&trace);
+        let found = under(&info, "lose_session (leaks.py:9)");
+        assert!(found > 8.0, "{found} {info:#}");
+        assert!(under(&info, "serve (leaks.py:14)") >= found, "{info:#}");
     }
 }

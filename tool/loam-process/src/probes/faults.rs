@@ -17,9 +17,10 @@ use crate::remote::ProcessMemory;
 
 /// Bytes of the ring. Chosen: some 2,500 faults, more than perf's own ring has.
 const RING: usize = 8 << 20;
-/// A sample is taken within so many nanoseconds after its frames were written. Chosen: a thread may
-/// lose its processor between the two only for an interrupt.
-const NEAR: u64 = 1_000_000;
+/// A sample and its frames are of times that are so many nanoseconds apart at most; kernels differ in
+/// which they take first. Chosen: only an interrupt comes between them, and the same page does not
+/// come twice in that time.
+const NEAR: u64 = 50_000;
 /// The most chains whose samples have not been seen; those of lost samples are forgotten then.
 const MOST: usize = 16_384;
 
@@ -30,8 +31,9 @@ pub struct Faults {
     program: Program,
     ring: Ring,
     callers: Callers,
-    /// By the fault's address: the time, and the frames.
-    chains: HashMap<u64, (u64, Chain)>,
+    /// By the fault's address: times, and the frames.
+    chains: HashMap<u64, Vec<(u64, Chain)>>,
+    waiting: usize,
 }
 
 impl Faults {
@@ -48,6 +50,7 @@ impl Faults {
             ring,
             callers,
             chains: HashMap::new(),
+            waiting: 0,
         })
     }
 
@@ -69,21 +72,29 @@ impl Faults {
             let word = |at: usize| u64_at(body, 8 * at).unwrap_or(0);
             let chain = Chain::read(body.get(8 * FAULT_WORDS..).unwrap_or_default());
             is_new |= chain.frames.is_empty();
-            chains.insert(word(0), (word(1), chain));
+            chains.entry(word(0)).or_default().push((word(1), chain));
+            self.waiting += 1;
         });
         for sample in samples {
-            // One of another thread at the same address does not fit the stack.
-            let is_its =
-                |(time, _): &(u64, Chain)| *time <= sample.time && sample.time - *time < NEAR;
-            let Some(stack) = sample.stack.as_mut() else {
+            let Some(near) = chains.get_mut(&sample.address) else {
                 continue;
             };
-            if chains.get(&sample.address).is_some_and(is_its) {
-                stack.python = chains.remove(&sample.address).unwrap_or_default().1;
+            let distance = |(time, _): &(u64, Chain)| time.abs_diff(sample.time);
+            let nearest = (0..near.len()).min_by_key(|place| distance(&near[*place]));
+            let nearest = nearest.filter(|place| distance(&near[*place]) <= NEAR);
+            let found = nearest.map(|place| near.swap_remove(place).1);
+            if near.is_empty() {
+                chains.remove(&sample.address);
+            }
+            self.waiting -= usize::from(found.is_some());
+            if let (Some(found), Some(stack)) = (found, sample.stack.as_mut()) {
+                // One of another thread at the same address does not fit the stack.
+                stack.python = found;
             }
         }
-        if chains.len() > MOST {
+        if self.waiting > MOST {
             chains.clear();
+            self.waiting = 0;
         }
         if is_new {
             self.callers.look_sometimes();
