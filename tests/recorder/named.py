@@ -1,5 +1,5 @@
 """Allocates buffers under functions that call each other in turn. The size of a buffer says under
-which. All functions have frames of one size, so a frame that is read too late is that of another."""
+which. All functions have frames of one size: a frame that is read too late is that of another."""
 
 import sys
 import threading

@@ -36,11 +36,14 @@ pub fn without_lines(
     symbols: &mut Symbols,
     figure: impl Fn(usize, &Site) -> Estimate,
 ) -> Vec<Path> {
-    named(stacks, symbols, figure, |function| {
-        let line = function.line.map(|line| format!(":{line})"));
-        let name = line.and_then(|line| function.name.strip_suffix(&line));
-        name.map(|name| format!("{name})")).unwrap_or(function.name)
-    })
+    named(stacks, symbols, figure, without_line)
+}
+
+/// `handle (app.py:7)` becomes `handle (app.py)`. No other name ends so.
+fn without_line(function: Function) -> String {
+    let line = function.line.map(|line| format!(":{line})"));
+    let name = line.and_then(|line| function.name.strip_suffix(&line));
+    name.map(|name| format!("{name})")).unwrap_or(function.name)
 }
 
 fn named(
@@ -337,6 +340,21 @@ mod tests {
         assert_eq!(common(&paths, 0.99), Some(("main", 1.0)));
         assert_eq!(common(&paths[1..2], 1.1), None);
         assert_eq!(common(&[], 0.5), None);
+    }
+
+    #[test]
+    fn two_builds_of_a_python_program_are_compared_without_lines() {
+        let of = |name: &str, line| {
+            without_line(Function {
+                name: name.to_owned(),
+                file: None,
+                line,
+            })
+        };
+        assert_eq!(of("handle (app.py:42)", Some(42)), "handle (app.py)");
+        assert_eq!(of("handle (app.py:42)", None), "handle (app.py:42)");
+        assert_eq!(of("shop::sell(int)", Some(42)), "shop::sell(int)");
+        assert!(!is_library("malloc (app.py:42)"));
     }
 
     #[test]

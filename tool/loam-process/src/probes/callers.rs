@@ -168,8 +168,8 @@ impl Callers {
     }
 }
 
-/// Sets r8 to the word at this offset from the address in r8. The jumps that are taken if it can not
-/// be read or is zero.
+/// Sets r8 to the word at this offset from the address in r8. The jumps that are taken if it can
+/// not be read or is zero.
 fn follow(made: &mut Made, offset: u64) -> [usize; 2] {
     made.copy(1, 10);
     made.add(1, WORD);

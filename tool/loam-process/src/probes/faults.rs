@@ -17,9 +17,9 @@ use crate::remote::ProcessMemory;
 
 /// Bytes of the ring. Chosen: some 2,500 faults, more than perf's own ring has.
 const RING: usize = 8 << 20;
-/// A sample and its frames are of times that are so many nanoseconds apart at most; kernels differ in
-/// which they take first. Chosen: only an interrupt comes between them, and the same page does not
-/// come twice in that time.
+/// A sample and its frames are of times that are so many nanoseconds apart at most; kernels
+/// differ in which they take first. Chosen: only an interrupt comes between them, and the same
+/// page does not come twice in that time.
 const NEAR: u64 = 50_000;
 /// The most chains whose samples have not been seen; those of lost samples are forgotten then.
 const MOST: usize = 16_384;

@@ -143,8 +143,8 @@ impl Layout {
         }
     }
 
-    /// From a table. `groups`: the words at which it tells of the runtime, of interpreters, threads,
-    /// frames, codes and texts.
+    /// From a table. `groups`: the words at which it tells of the runtime, of interpreters,
+    /// threads, frames, codes and texts.
     fn told(minor: u8, table: &[u8], groups: [usize; 6]) -> Option<Layout> {
         let word = |at: usize| u64_at(table, 8 * at);
         let is_of_version = word(1)? >> 16 == 0x0300 | u64::from(minor);

@@ -82,7 +82,8 @@ impl Interpreter {
         })
     }
 
-    /// Where the list of the main interpreter's threads begins: the newest interpreter is the first.
+    /// Where the list of the main interpreter's threads begins. The newest interpreter is the first
+    /// of all.
     pub fn list_of_threads(&self, memory: &impl Memory) -> Option<u64> {
         let word = |address: u64| u64_at(&memory.bytes(address, 8).ok()?, 0);
         let mut at = word(self.runtime.checked_add(self.layout.interpreters)?)?;
