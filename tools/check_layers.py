@@ -333,7 +333,7 @@ def check_library(library: Path, findings: Findings) -> None:
                                  f"replace by one that "
                                  "allocates: ask the kernel (src/os/kernel.h), or say in "
                                  "ALLOWED_IMPORTS why it may be")
-    # Three pointers of static TLS (decisions 66, 87). With more, dlopen of the library fails in
+    # Three pointers of static TLS (decisions 4, 87). With more, dlopen of the library fails in
     # some programs.
     for line in output("readelf", "-lW", str(library)):
         if match := re.match(r"\s*TLS\s+\S+\s+\S+\s+\S+\s+\S+\s+(0x[0-9a-f]+)", line):

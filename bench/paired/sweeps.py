@@ -12,7 +12,7 @@ CLIFF = 1.3
 MAP = 5 / PAGE
 # There are eight classes a doubling. So a block is at most 1/9 larger than requested, beyond the
 # step of 16 bytes. Above the classes it is at most a page larger. Few blocks above 4 KiB share a
-# class with their neighbours, and may be half as large again (decision 146).
+# class with their neighbours, and may be half as large again (decision 98).
 ROUNDING, ROUNDING_BYTES = 1 / 9, 16
 FEW_BLOCKS, FEW_ROUNDING, MERGED_FROM, LARGEST_CLASS = 512, 1 / 2, 4 << 10, 32 << 10
 # Resident bytes beyond the rounded blocks: partly filled spans, records, and the pages of the

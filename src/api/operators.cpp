@@ -16,7 +16,7 @@
 // So the derived forms here serve the heap themselves only while the eight forms in the first two
 // rows, as the program sees them, are those of this file. Otherwise each derived form calls the
 // form that defines it by its symbol. src/api/operators.list keeps the linker from binding that
-// symbol to the form here (decision 66).
+// symbol to the form here (decision 4).
 #include <dlfcn.h>
 
 #include <atomic>

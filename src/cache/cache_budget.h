@@ -5,8 +5,8 @@
 //   due     = first slots of blocks of kDueBytes or more: every thread's, whatever others hold
 //   shared  = granted + (due beyond kDue)            what comes out of the room of all threads
 //
-//   granted + due <= most():     2 MiB, or half of the heap, at most 8 MiB (decisions 13 and 39)
-//   granted + due > unearned():  magazines grow only while misses are frequent (decisions 51, 59)
+//   granted + due <= most():     2 MiB, or half of the heap, at most 8 MiB (decisions 13 and 16)
+//   granted + due > unearned():  magazines grow only while misses are frequent (decision 51)
 //   shared of all threads:       SharedRoom<kProcessBytes, kProcessShare>
 //
 // A collection comes after a number of slow operations, or of frees. It finds the classes that had
@@ -39,18 +39,18 @@ class CacheBudget {
   static constexpr size_t kDueBytes = kFineLimit;
   /// In a larger heap a thread may hold the heap's size divided by this instead of kThreadBytes, up
   /// to the limit of all threads. While another thread is refused room, and for kModestCollections
-  /// afterwards, the limit is kThreadBytes again (decision 39).
+  /// afterwards, the limit is kThreadBytes again (decision 16).
   static constexpr size_t kThreadShare = 2;
   static constexpr uint8_t kModestCollections = 250;
   /// A magazine grows to the heap's size divided by this, or to magazine_policy::kOneWayBytes,
-  /// while its thread only takes, or only gives (decision 62).
+  /// while its thread only takes, or only gives (decision 55).
   static constexpr size_t kOneWayShare = 1024;
   /// A magazine of at most this many bytes may grow even while misses are rare. In a program that
   /// uses every class the first slots alone exceed kUnearnedBytes, and otherwise no magazine could
-  /// grow (decision 59).
+  /// grow (decision 51).
   static constexpr size_t kEverybodysBytes = size_t{8} << 10;
   /// An array is freed this many collections after its idle class returned its blocks. A program
-  /// that goes through many sizes in turn comes back to each after a few (decision 34).
+  /// that goes through many sizes in turn comes back to each after a few (decision 13).
   static constexpr unsigned kIdleCollections = 8;
   static_assert(kIdleCollections <= Tuning::kMostIdle);
   /// Slow operations between two collections of idle classes.
@@ -58,7 +58,7 @@ class CacheBudget {
   /// Frees between two collections, if they come earlier: a thread that misses rarely would
   /// otherwise keep blocks that it needed once for long. While its magazines hold no more than
   /// kUnearnedBytes the collection comes later, because much of that, and of the kept runs, may
-  /// stay unused (decision 61).
+  /// stay unused (decision 51).
   static constexpr uint64_t kCollectFrees = 32768;
   static constexpr uint64_t kCollectUnearnedFrees = 2 * kCollectFrees;
   /// A class without a call in this many slow operations since the last collection gives its room

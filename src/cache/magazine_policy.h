@@ -4,7 +4,7 @@
 //
 // A magazine starts with few slots, doubles when it was too short, and stops at a maximum of bytes.
 // Beyond one_way_capacity() it grows only when it was too short in both directions in turn
-// (decisions 17 and 62).
+// (decisions 17 and 55).
 #pragma once
 
 #include "base/units.h"
@@ -29,7 +29,7 @@ inline constexpr unsigned kFewSlots = 16;
 inline constexpr unsigned kMaxCapacity = 2048;
 // The limits of a magazine of blocks smaller than kSmallBlock while its thread only takes, or only
 // gives: more slots would hold more blocks without serving the thread. In bytes of blocks, of
-// which smaller ones count as a cache line. Measured: half or twice as many bytes (decision 62).
+// which smaller ones count as a cache line. Measured: half or twice as many bytes (decision 55).
 inline constexpr size_t kOneWayBytes = size_t{32} << 10;
 inline constexpr unsigned kOneWayCapacity = kOneWayBytes / kCacheLine;
 static_assert(kOneWayBytes / kSmallBlock >= kInitialSlots);
@@ -39,7 +39,7 @@ inline constexpr unsigned kMaxRefill = kOneWayCapacity / 2;
 // The fewest blocks in a refill (at most the capacity) of a magazine from which its thread only
 // takes, once it has the one_way_capacity() of a small heap. Each refill waits for the thread's
 // writes to the blocks of the one before. Chosen: twice as many save a tenth as much again, and
-// half of a magazine of small blocks is more (decision 37).
+// half of a magazine of small blocks is more (decision 24).
 inline constexpr unsigned kFillingRefill = 32;
 static_assert(kInitialBytes <= kClassBytes && kInitialSlots <= kMaxCapacity);
 

@@ -47,7 +47,7 @@ using Magazine = MagazineWords<void**>;
 // The words of one kind are side by side, and this is the first base class of a cache. So an
 // instruction of a fast path addresses a word directly: by the cache's address, eight times the
 // class and a constant. If a magazine's four words were together, the address would have to be
-// computed from the class first (decision 49).
+// computed from the class first (decision 44).
 struct alignas(64) Magazines {
   void** heads_[kMagazineCount] =
       {};  // kMixedClass: blocks of mixed spans. Class 0 has no magazine: null

@@ -189,7 +189,7 @@ LOAM_INLINE bool RunCache::park(Span* span) {
         page_heap.length_asked(PageHeap::shard_of(span)) == pages ? asked_in_a_row_ + 1 : 0;
     // Such runs might go in batches, so a cache as long is tried again. After fewer it would be
     // tried in vain where lengths alternate; after more, late in a program with few blocks
-    // (decision 33).
+    // (decision 27).
     bypassed_ = asked_in_a_row_ < kMostRuns ? bypassed_ - 1 : 0;
   }
   park_now(span);

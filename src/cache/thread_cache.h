@@ -318,7 +318,7 @@ inline void leave_slow_path() {
 
 /// The cache for the operators that C++ defines by other operators (src/api/operators.cpp):
 /// `current_cache`, or `unused_cache`, which serves nothing, so that every such call takes the slow
-/// path. A second variable costs the fast path no instruction; a flag would (decision 66).
+/// path. A second variable costs the fast path no instruction; a flag would (decision 4).
 LOAM_DECLARE_THREAD_POINTER(ThreadCache, operators_cache, &unused_cache, &unused_cache, 1);
 
 }  // namespace loam

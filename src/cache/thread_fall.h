@@ -1,4 +1,4 @@
-// When a thread looks whether the heap's use falls, and what it then gives back (decision 125).
+// When a thread looks whether the heap's use falls, and what it then gives back (decision 104).
 // Pure arithmetic over numbers.
 //
 //   fallen = bytes given to bins since the last look, less those taken

@@ -6,7 +6,7 @@
 //
 // A list through the records was rejected: it hands them out in reverse order, and in random order
 // after a program has built up and torn down a few times. A walk over spans in order of address
-// would then visit their records at random (decision 38).
+// would then visit their records at random (decision 47).
 #pragma once
 
 #include "base/bin_set.h"

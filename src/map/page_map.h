@@ -11,7 +11,7 @@
 //
 // An entry of the directory is the address where the class byte of the address space's first page
 // would stand, if the region's bytes reached back so far. So a reader adds an address's whole page
-// number, and need not cut out the page's index in its region (decision 49). Zero means no region.
+// number, and need not cut out the page's index in its region (decision 44). Zero means no region.
 // Class 0 means: not a small block of the default heap, take the slow path.
 //
 // Writing: only the owner of the run at a page writes the page's page_class and page_span. A reader

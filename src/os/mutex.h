@@ -5,7 +5,7 @@
 //
 // While the process has one thread, the lock is taken and released by plain loads and stores. An
 // atomic instruction waits until every store before it has reached the cache. Where a program
-// writes to blocks that are in no cache, that wait is most of the cost of a refill (decision 37).
+// writes to blocks that are in no cache, that wait is most of the cost of a refill (decision 24).
 //
 // Only the holder writes the counts, so plain relaxed stores suffice. Readers may see a count that
 // is one operation old. The lock is not recursive. It is usable as static storage before any

@@ -21,7 +21,7 @@ namespace loam {
 
 /// While a heap takes fresh pages, it holds at most its peak use, the half of it,
 /// PurgePolicy::kFloor and a batch. Surplus pages of huge pages have a bound of their own. Measured
-/// against a quarter and an eighth (decision 108): with a quarter, blocks of all doublings from
+/// against a quarter and an eighth (decision 52): with a quarter, blocks of all doublings from
 /// 16 B to 1 MiB have little more than half of their speed; a larger part leaves bursts of changing
 /// sizes larger.
 inline constexpr size_t kIdleShare = 2;

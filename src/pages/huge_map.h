@@ -40,7 +40,7 @@ class HugeMap {
   /// better because the run is short or mappings are kept. pre: the run is shorter than the block
   [[nodiscard]] void* take_over(Span* run, size_t bytes, uint64_t heap, size_t extra = 0);
   /// Shorter runs are copied. Measured: at this length, moving and copying take as long (decision
-  /// 58). 256 KiB
+  /// 54). 256 KiB
   static constexpr Pages kLeastMoved{64};
 
   /// Frees the block at `address`. Its mapping is released, or is kept for another block if

@@ -275,7 +275,7 @@ class PageHeap {
   friend struct CounterFields;
   /// A wait is split while more is free and backed than this and twice what a fall leaves: so the
   /// waits of a busy thread are rarely split. Less is not worth two system calls. Chosen: what a
-  /// silent process may hold beside what lives (decision 125).
+  /// silent process may hold beside what lives (decision 104).
   static constexpr size_t kMuch = size_t{8} << 20;
   struct Place {
     Region* region = nullptr;

@@ -52,7 +52,7 @@ class PurgePolicy {
   static constexpr Pages kFloor{256};
   /// While use falls, at most this part of it and kFallFloor stay free: the heap then holds at most
   /// a sixteenth more than it uses. Each purge halves what is free, so a fall is few purges. Chosen
-  /// (decision 125). A thread looks at a fall for each half of this part.
+  /// (decision 104). A thread looks at a fall for each half of this part.
   static constexpr size_t kFallShare = 16;
   /// Half a fall's bound is kFloor, so a small program purges no more often than without the bound.
   static constexpr Pages kFallFloor{2 * kFloor.count};

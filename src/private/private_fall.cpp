@@ -1,5 +1,5 @@
 // What a private heap gives back while its use falls, and when the process is silent. Both purge
-// free pages inside of spans that live or cached blocks keep. Decisions 125 and 136 have the same
+// free pages inside of spans that live or cached blocks keep. Decisions 104 and 136 have the same
 // for malloc()'s heap.
 //
 //   free   free slots of spans, less the pages that are purged already

@@ -19,7 +19,7 @@ inline constexpr unsigned kMostSplitClasses = 16;
 inline constexpr unsigned kMagazineCount = kMixedClass + 1 + kMostSplitClasses;
 
 /// Above kMergedFrom, this many neighbouring classes begin as one: half of a doubling. Measured:
-/// with smaller slots partly used spans cost less than rounding (decision 146).
+/// with smaller slots partly used spans cost less than rounding (decision 98).
 inline constexpr unsigned kMergedClasses = 4;
 inline constexpr size_t kMergedFrom = 4096;
 /// The largest of the classes that begin as one with the class.

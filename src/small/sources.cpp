@@ -43,7 +43,7 @@ bool is_time(std::atomic<unsigned>& skipped) {
 }
 
 // A refill of at least this many blocks is used soon. If a program uses many classes, refills are
-// shorter, and prefetched lines would evict others before their use. Measured (decision 26).
+// shorter, and prefetched lines would evict others before their use. Measured (decision 15).
 constexpr unsigned kUsedSoon = 64;
 
 // Prefetches the lines of blocks that lie anywhere in memory. No hardware can predict these lines,

@@ -218,7 +218,7 @@ static bool is_reported(const Way* way, size_t size, uint32_t seed) {
     alarm(120);
     random_state = seed * 2654435761u;
     // The size's class is settled. A pointer that the class of its first blocks still keeps rests
-    // there, is never handed out, and is told when the cache is emptied (decision 146).
+    // there, is never handed out, and is told when the cache is emptied (decision 98).
     enum { kFirst = 200 };
     char* first[kFirst];
     for (int i = 0; i < kFirst; ++i) first[i] = new_block(size);

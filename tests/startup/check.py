@@ -21,7 +21,7 @@ TIMES = 3
 # Faults are means of many runs. Measured 7.3 and 18.2 on Linux 6.18 with glibc 2.36; other systems
 # map the pages around a fault a little differently. One function too far away (layout.ld) is one
 # fault more. One fault is the look at the end for pointers that begin no block (decision 69), in a
-# program that freed something. One came with the operators (decision 66).
+# program that freed something. One came with the operators (decision 4).
 MOST = {
     ("nothing", "faults"): 9,
     ("malloc", "faults"): 19,
@@ -30,9 +30,9 @@ MOST = {
     ("nothing", "calls"): 8,
     ("malloc", "calls"): 10,
     # Eight are operators, because the heap must know without a look-up at run time whether the
-    # program has its own (decision 66).
+    # program has its own (decision 4).
     "imports": 34,
-    # One is where the spans' records begin, by which a census finds the blocks (decision 134).
+    # One is where the spans' records begin, by which a census finds the blocks (decision 130).
     "relative relocations": 30,
     "segments": 2,
 }

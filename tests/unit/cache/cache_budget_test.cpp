@@ -106,7 +106,7 @@ TEST(CacheBudget, BeyondTheUnearnedBytesAMagazineGrowsOnlyWhileMissesAreFrequent
   EXPECT_NE(much.next(2048, 32, kTurned, kLargeProgram).capacity, 0u) << "a 32nd of the heap";
   EXPECT_NE(much.next(2048, 0, kTurned, kSmallProgram).capacity, 0u) << "first slots";
   EXPECT_EQ(much.next(64, 64, kTurned, kSmallProgram).capacity, 128u)
-      << "8 KiB are everybody's (decision 59)";
+      << "8 KiB are everybody's (decision 51)";
   EXPECT_EQ(much.next(64, 128, kTurned, kSmallProgram).capacity, 0u);
 
   CacheBudget little = holding(CacheBudget::kUnearnedBytes / 2);

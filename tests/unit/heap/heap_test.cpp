@@ -66,7 +66,7 @@ TEST_F(HeapTest, RoundingIsSmallAboveTheSmallSizesToo) {
     if (bytes < 128) continue;
     blocks.push_back(heap::allocate(bytes));
     const size_t usable = heap::usable_size(blocks.back());
-    // Few blocks above 4 KiB share a class with their neighbours (decision 146).
+    // Few blocks above 4 KiB share a class with their neighbours (decision 98).
     const size_t most = bytes > kLargestSmall ? kPageBytes
                         : bytes > kFineLimit  ? bytes / 2
                                               : bytes / 8;

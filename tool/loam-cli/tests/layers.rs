@@ -217,7 +217,7 @@ fn counters_are_named_by_the_generated_constants() {
 }
 
 /// Calls of the system that no library offers: two queries (decision 102), the requests of a trim
-/// (decision 128), the rings of samples (decision 117), and probes (decision 140).
+/// (decision 131), the rings of samples (decision 117), and probes (decision 117).
 #[test]
 fn only_calls_of_the_system_that_no_library_offers_are_unsafe() {
     for (name, _) in CRATES {
