@@ -26,8 +26,8 @@ use clap::{Args, ValueEnum};
 /// times, again and again. The trace has the blocks that were handed out meanwhile, each with its
 /// stack and with how many it stands for, and says which of them still live at the end. Probes are
 /// breakpoints in the process's code. The kernel sets them, and takes them out when loam ends, also
-/// if it is killed. They take at most --cost of the process's time. They need Linux 6.6, CAP_BPF
-/// and CAP_PERFMON.
+/// if it is killed. They take at most --cost of the process's time, and 40 ms at the begin. They
+/// need Linux 6.6, CAP_BPF and CAP_PERFMON.
 ///
 /// Where probes are not allowed, and with --growth, the trace has the pages by which the heap
 /// grows, each with its stack. The process is not changed for that, and nothing of it stops.
