@@ -178,10 +178,10 @@ impl Growth {
         self.is_enough().then(|| floors(series, WINDOWS))
     }
 
-    /// Whether the second half of a rise is less than a third as fast as the first. Chosen: what
-    /// comes in bursts differs by less. Looks come more often on a machine that is less busy, so
-    /// both halves are compared by their rates. The largest step of each half is left out: a hash
-    /// table that fills grows by one large step now and then.
+    /// Whether the second half of a rise is less than a third as fast as the first, with all steps
+    /// or without the largest one of each half: a hash table that fills grows by one large step now
+    /// and then. Chosen: a third. What comes in bursts differs by less. Looks come more often on a
+    /// machine that is less busy, so both halves are compared by their rates.
     fn slows_down(&self, series: &[u64]) -> bool {
         const PIECES: usize = 2 * WINDOWS;
         let floors = floors(series, PIECES);
@@ -190,19 +190,23 @@ impl Growth {
                 .at
                 .as_secs_f64()
         };
-        let rate = |pieces: Range<usize>| {
+        let steps = |pieces: Range<usize>| {
             let step = |piece: usize| {
                 let rise = floors[piece + 1].saturating_sub(floors[piece]);
                 (rise, begins(piece + 1) - begins(piece))
             };
             let mut steps: Vec<(u64, f64)> = pieces.map(step).collect();
             steps.sort_by_key(|(rise, _)| *rise);
-            steps.pop();
+            steps
+        };
+        let rate = |steps: &[(u64, f64)]| {
             let seconds: f64 = steps.iter().map(|(_, seconds)| seconds).sum();
             let rise: u64 = steps.iter().map(|(rise, _)| rise).sum();
             rise as f64 / seconds.max(f64::EPSILON)
         };
-        rate(WINDOWS..PIECES - 1) < rate(0..WINDOWS - 1) / 3.0
+        let (first, second) = (steps(0..WINDOWS - 1), steps(WINDOWS..PIECES - 1));
+        let is_less = |count: usize| rate(&second[..count]) < rate(&first[..count]) / 3.0;
+        is_less(first.len()) || is_less(first.len() - 1)
     }
 
     fn rise(&self, series: &[u64]) -> Option<Rise> {
@@ -289,6 +293,9 @@ mod tests {
         // It fills up, and its table grows by a large step meanwhile.
         let table = |at: u64| filling(at) + 3000 * u64::from(at > 55);
         assert!(growth((0..96).map(table)).live().unwrap().slows_down);
+        // It fills at once, and then rises by a little that is no more than before.
+        let full = |at: u64| 20_000 + 8000 * at.min(6) / 6 + 3 * at;
+        assert!(growth((0..96).map(full)).live().unwrap().slows_down);
         // Bursts that come every two seconds or so, of a watch of twelve.
         for first in 0..17 {
             let bursts = growth((0..96).map(|at| 20_000 + 2000 * ((at + first) / 17)));
