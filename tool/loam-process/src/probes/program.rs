@@ -74,7 +74,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    pub fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, constant: i32) {
+    fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, constant: i32) {
         self.code.push(Instruction {
             code,
             registers: from << 4 | to,
@@ -122,7 +122,7 @@ impl Made {
         self.push(0x85, 0, 0, 0, function);
     }
 
-    pub fn exit(&mut self, answer: i32) {
+    fn exit(&mut self, answer: i32) {
         self.set(0, answer);
         self.push(0x95, 0, 0, 0, 0);
     }
@@ -155,8 +155,26 @@ impl Made {
         self.code[jump].offset = (self.code.len() - jump - 1) as i16;
     }
 
-    /// Counts a record that found no room, and ends the program with that answer.
-    pub fn count_lost(&mut self, lost: &Counter) {
+    /// Begins the program: the context is in r6, and a new record of so many bytes in r7. The jump
+    /// that is taken if there is no room for one.
+    fn begin(&mut self, ring: &Ring, bytes: usize) -> usize {
+        self.copy(6, 1);
+        self.map(1, ring.number());
+        self.set(2, bytes as i32);
+        self.set(3, 0);
+        self.call(RESERVE);
+        let is_full = self.jump(0x15, 0);
+        self.copy(7, 0);
+        is_full
+    }
+
+    /// Ends the program with an answer: gives the record away, or counts one that found no room.
+    fn end(mut self, is_full: usize, lost: &Counter, answer: i32) -> Vec<Instruction> {
+        self.copy(1, 7);
+        self.set(2, NO_WAKEUP);
+        self.call(SUBMIT);
+        self.exit(answer);
+        self.lands_here(is_full);
         // The counter's key lies on the program's stack.
         self.push(0x62, 10, 0, -4, 0);
         self.copy(2, 10);
@@ -167,10 +185,7 @@ impl Made {
         self.set(1, 1);
         self.push(0xdb, 0, 1, 0, 0);
         self.lands_here(is_none);
-    }
-
-    /// Its instructions.
-    pub fn done(self) -> Vec<Instruction> {
+        self.exit(answer);
         self.code
     }
 }
@@ -194,26 +209,13 @@ pub const FAULT_WORDS: usize = 2;
 pub fn at_faults(ring: &Ring, lost: &Counter, callers: &Callers) -> Vec<Instruction> {
     const HEAD: usize = 8 * FAULT_WORDS;
     let mut made = Made::default();
-    made.copy(6, 1);
-    made.map(1, ring.number());
-    made.set(2, (HEAD + calls::BYTES) as i32);
-    made.set(3, 0);
-    made.call(RESERVE);
-    let is_full = made.jump(0x15, 0);
-    made.copy(7, 0);
+    let is_full = made.begin(ring, HEAD + calls::BYTES);
     made.load(1, 6, context::FAULT);
     made.store(7, 0, 1);
     made.call(TIME);
     made.store(7, 8, 0);
     callers.copy_frames(&mut made, HEAD as i16);
-    made.copy(1, 7);
-    made.set(2, NO_WAKEUP);
-    made.call(SUBMIT);
-    made.exit(1);
-    made.lands_here(is_full);
-    made.count_lost(lost);
-    made.exit(1);
-    made.done()
+    made.end(is_full, lost, 1)
 }
 
 /// Makes a program. `callers`: whose Python frames are copied at entries.
@@ -231,13 +233,7 @@ pub fn make(
         Kind::Entry => HEAD + STACK + callers.map_or(0, |_| calls::BYTES),
         Kind::Free | Kind::Return => HEAD,
     };
-    made.copy(6, 1);
-    made.map(1, ring.number());
-    made.set(2, length as i32);
-    made.set(3, 0);
-    made.call(RESERVE);
-    let is_full = made.jump(0x15, 0);
-    made.copy(7, 0);
+    let is_full = made.begin(ring, length);
     made.copy(1, 6);
     made.call(COOKIE);
     made.store(7, 0, 0);
@@ -284,12 +280,5 @@ pub fn make(
     if let Some(callers) = callers {
         callers.copy_frames(&mut made, (HEAD + STACK) as i16);
     }
-    made.copy(1, 7);
-    made.set(2, NO_WAKEUP);
-    made.call(SUBMIT);
-    made.exit(0);
-    made.lands_here(is_full);
-    made.count_lost(lost);
-    made.exit(0);
-    made.done()
+    made.end(is_full, lost, 0)
 }
