@@ -76,6 +76,16 @@ impl Recording {
     }
 }
 
+/// Records a program of tests/recorder that leaks while it is asked to.
+pub fn record_leaks(talker: &mut Talker, trace: &Path, options: &[&str]) {
+    let recording = Recording::begin(common::loam(), &talker.pid(), trace, options);
+    // In parts: samples of a burst are lost.
+    for _ in 0..20 {
+        talker.ask("50");
+    }
+    recording.end();
+}
+
 pub fn info(trace: &Path) -> Value {
     let ran = common::loam()
         .args(["trace", "info", "--json"])

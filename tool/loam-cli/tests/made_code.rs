@@ -9,7 +9,7 @@ use loam_process::perf::rights::Rights;
 use loam_process::process::Pid;
 
 use crate::common::{self, root, skip, Ran, Talker};
-use crate::growth_verb::{info, under, Recording};
+use crate::growth_verb::{info, record_leaks, under};
 
 /// A program in node that tells names, and writes a log to that folder; none if node is not here.
 fn command(folder: &Path) -> Option<Command> {
@@ -55,12 +55,7 @@ fn records(options: &[&str], least: f64) {
     let mut talker = Talker::start(&mut command);
     let _told = Told(talker.pid());
     talker.ask("10");
-    let recording = Recording::begin(common::loam(), &talker.pid(), &trace, options);
-    // In parts: samples of a burst are lost.
-    for _ in 0..20 {
-        talker.ask("50");
-    }
-    recording.end();
+    record_leaks(&mut talker, &trace, options);
     let name = name_of(&trace, "lose_session");
     assert!(name.ends_with("leaks.js:5:22"), "{name}");
     let found = under(&info(&trace), &name);
@@ -109,11 +104,7 @@ fn growth_tells_functions_of_python_by_name_up_to_the_program_s_begin() {
     let trace = dir.path().join("t.trace");
     let mut talker = Talker::start(&mut command);
     let _told = Told(talker.pid());
-    let recording = Recording::begin(common::loam(), &talker.pid(), &trace, &["--growth"]);
-    for _ in 0..20 {
-        talker.ask("50");
-    }
-    recording.end();
+    record_leaks(&mut talker, &trace, &["--growth"]);
     talker.tell("quit");
     talker.wait();
     let info = info(&trace);

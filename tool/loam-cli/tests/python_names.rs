@@ -12,7 +12,7 @@ use loam_process::python::Interpreter;
 use loam_process::remote::ProcessMemory;
 
 use crate::common::{self, root, skip, Talker};
-use crate::growth_verb::{info, under, Recording};
+use crate::growth_verb::{info, record_leaks, under, Recording};
 
 const LEAVES: [&str; 3] = ["leaf_0", "leaf_1", "Shop.leaf_2"];
 /// Bytes of a buffer beside those that were asked for.
@@ -150,13 +150,7 @@ fn growth_tells_functions_of_python_by_name() {
         let mut command = Command::new(&python);
         command.arg(root().join("tests/recorder/leaks.py"));
         let mut talker = Talker::start(&mut command);
-        let options = ["--growth"];
-        let recording = Recording::begin(common::loam(), &talker.pid(), &trace, &options);
-        // In parts: samples of a burst are lost.
-        for _ in 0..20 {
-            talker.ask("50");
-        }
-        recording.end();
+        record_leaks(&mut talker, &trace, &["--growth"]);
         talker.tell("quit");
         talker.wait();
         let info = info(&trace);
