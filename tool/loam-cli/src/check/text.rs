@@ -3,13 +3,12 @@
 
 use comfy_table::{presets, Table};
 
-use loam_format::{plain, words};
-use loam_report::style::bold;
-
 use loam_check::examined::Examined;
 use loam_check::family::{titles, Function};
 use loam_check::findings::{Finding, Severity, Verdict};
 use loam_check::linked::{How, Provider};
+use loam_format::{plain, words};
+use loam_report::style::bold;
 
 /// The page.
 pub fn render(examined: &Examined, verdict: Verdict, findings: &[Finding]) -> String {

@@ -11,9 +11,9 @@ use loam_format::units::bytes;
 use loam_lab::traces::paths::Path;
 use loam_process::growth::Growth;
 use loam_process::process::Pid;
+use loam_record::paths;
 
 use crate::record::growth;
-use loam_record::paths;
 
 /// A thread that reads the samples.
 #[derive(Debug)]

@@ -5,8 +5,9 @@ use std::time::Duration;
 use clap::Args;
 use regex_lite::Regex;
 
-use crate::export::otlp::{Collector, Delivery};
 use loam_export::listen::Listen;
+
+use crate::export::otlp::{Collector, Delivery};
 
 /// Offer the counters of all processes on Loam to Prometheus, or send them to OpenTelemetry.
 ///

@@ -13,6 +13,8 @@ use loam_format::units::bytes;
 use loam_process::growth::Growth;
 use loam_process::perf::rights::Rights;
 use loam_process::process::{Pid, Stat};
+use loam_record::describe;
+use loam_record::written::Written;
 
 use super::args::RecordOptions;
 use super::ends::Ends;
@@ -21,8 +23,6 @@ use super::progress::Progress;
 use super::target::Target;
 use crate::exit::{Coded, Exit};
 use crate::output;
-use loam_record::describe;
-use loam_record::written::Written;
 
 /// What the trace says of itself.
 const SAMPLED: &str = "each block is memory that came to the heap, seen by page faults";

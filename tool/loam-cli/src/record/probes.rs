@@ -14,6 +14,8 @@ use loam_format::units::bytes;
 use loam_process::perf::rights::Rights;
 use loam_process::probes::{Probes, Source};
 use loam_process::process::{Pid, Stat};
+use loam_record::written::Written;
+use loam_record::{describe, paths, stays};
 
 use super::args::RecordOptions;
 use super::ends::Ends;
@@ -22,8 +24,6 @@ use super::progress::Progress;
 use super::target::Target;
 use crate::exit::{Coded, Exit};
 use crate::output;
-use loam_record::written::Written;
-use loam_record::{describe, paths, stays};
 
 /// What the trace says of itself.
 const SAMPLED: &str = "each block stands for others, seen by probes on the allocator's functions";

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use loam_format::units;
+use loam_record::board::Board;
 
 use crate::output;
-use loam_record::board::Board;
 
 /// How often the line changes.
 const EVERY: Duration = Duration::from_millis(500);

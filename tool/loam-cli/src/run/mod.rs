@@ -22,13 +22,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use loam_check::obstacles::{self, Obstacle, Severity};
 use loam_process::layout::Layout;
 use loam_process::{elf, preload, script};
 
 use crate::exit::{Coded, Exit};
 use crate::output;
 use args::RunOptions;
-use loam_check::obstacles::{self, Obstacle, Severity};
 
 /// Runs the verb. It returns only if the program was not started.
 pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use loam_check::obstacles;
 use loam_lab::allocators::{discover, spec};
 use loam_process::layout::{Layout, PEER_NAME};
 use loam_process::preload;
@@ -14,7 +15,6 @@ use super::args::RunOptions;
 use super::{check, exec, image_of, require_preloadable, resolve_command};
 use crate::exit::Exit;
 use crate::output;
-use loam_check::obstacles;
 
 /// Starts the program on that allocator. It returns only if the program was not started.
 pub fn run(options: &RunOptions, name: &str, layout: &Layout) -> Result<Exit> {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 
+use loam_export::listen::Listen;
 use loam_process::choose::Target;
 use loam_process::container::Group;
 
 use crate::export::args::pause;
-use loam_export::listen::Listen;
 
 /// Give the free pages of running programs' heaps back to the system, now, from outside.
 ///

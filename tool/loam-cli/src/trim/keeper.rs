@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use loam_export::looks::{Page, Pages};
 use loam_process::choose::{self, ChoiceError, Target};
 use loam_process::process::{private_bytes, Identity, ProcessKey};
 use loam_process::trim::keep::Keeper;
@@ -27,7 +28,6 @@ use crate::ending::Watch;
 use crate::exit::Exit;
 use crate::export;
 use crate::output;
-use loam_export::looks::{Page, Pages};
 
 /// Runs until a signal ends it, or until none of the processes is left that were named by numbers.
 /// A trim that has begun is brought to its end.

@@ -57,12 +57,8 @@ impl Heat {
     /// the warm-up, which warms the memory by itself.
     pub fn touch(&self, experiment: &str, case: &str) -> Option<Touch> {
         let of_case = self.peaks.get(&(experiment.to_owned(), case.to_owned()));
-        let peaks = || {
-            let all = self.peaks.iter();
-            all.filter(|((of, _), _)| of == experiment)
-                .map(|(_, peak)| *peak)
-        };
-        let peak = of_case.copied().or_else(|| peaks().max())?;
+        let of_others = self.peaks.iter().filter(|((of, _), _)| of == experiment);
+        let peak = *of_case.or_else(|| of_others.map(|(_, peak)| peak).max())?;
         // The rest of the machine keeps its memory.
         let available = Meminfo::current().ok()?.mem_available?;
         let bytes = peak.min(available / 2) as usize;
