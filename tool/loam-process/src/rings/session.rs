@@ -254,17 +254,20 @@ mod tests {
             let name = |image: &Image| image.path().file_name().unwrap().to_owned();
             (images.iter().map(name).collect::<Vec<_>>(), errors.len())
         };
-        for (name, monotonic) in [("12.0", 30), ("12.2", 20), ("7.0", 10), ("12.x", 5)] {
-            made(name, monotonic);
+        // As many as no folder lists in that order by chance.
+        for number in 0..8 {
+            made(&format!("12.{number}"), 20 + 3 * number % 8);
         }
-        fs::write(folder.path().join("12.3"), b"").unwrap();
+        made("7.0", 10);
+        made("12.x", 5);
+        fs::write(folder.path().join("12.8"), b"").unwrap();
         fs::create_dir(folder.path().join("8.0")).unwrap();
-        assert_eq!(
-            found(),
-            (["7.0", "12.2", "12.0"].map(Into::into).to_vec(), 1)
-        );
-        made("12.3", 40);
-        assert_eq!(found(), (vec!["12.3".into()], 0));
+        let numbers = [0, 3, 6, 1, 4, 7, 2, 5].map(|number| format!("12.{number}"));
+        let mut names = vec!["7.0".into()];
+        names.extend(numbers.map(Into::into));
+        assert_eq!(found(), (names, 1));
+        made("12.8", 40);
+        assert_eq!(found(), (vec!["12.8".into()], 0));
         assert_eq!(found(), (vec![], 0));
         session.remove(&folder.path().join("7.0"));
         made("7.0", 50);
