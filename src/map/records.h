@@ -126,8 +126,8 @@ struct alignas(64) Span : ListLink<Span> {
     static_assert(std::endian::native == std::endian::little,
                   "the first of them is the lowest byte");
     using Word [[gnu::may_alias]] = uint32_t;
-    // relaxed: a bin's lock guards all four fields. The exception is the list of a span that has
-    // become mixed, and readers ignore that
+    // relaxed: a bin's lock guards all four fields, except the list of a span that has become
+    // mixed. Readers without the lock ignore the list
     return __atomic_load_n(reinterpret_cast<const Word*>(&size_class), __ATOMIC_RELAXED);
   }
   /// Writes all four at once: a reader under another bin's lock then never mistakes a span that is
@@ -141,7 +141,7 @@ struct alignas(64) Span : ListLink<Span> {
   [[nodiscard]] LOAM_INLINE unsigned bin_number() const {
     return __atomic_load_n(&bin, __ATOMIC_RELAXED);
   }
-  /// For a mixed span, whose label a bin may read meanwhile.
+  /// Another thread may read the label meanwhile: a bin, or the check of a freed pointer.
   void set_list(uint8_t to) { __atomic_store_n(&list, to, __ATOMIC_RELAXED); }
 
   /// Read without a lock: another thread may be caching or reusing this large run now, or this

@@ -41,7 +41,7 @@ void Bin::unlink(Span* span) {
 
 // pre: the span is in no list
 void Bin::push_empty(Span* span) {
-  span->list = kEmptyList;
+  span->set_list(kEmptyList);
   empty_.push_front(span);
   counts_.empty_spans += 1;
   ++occupancy_[0];
@@ -57,7 +57,7 @@ void Bin::place(Span* span) {
   }
   if (list == span->list) return;
   if (span->list != kNoList) unlink(span);
-  span->list = static_cast<uint8_t>(list);
+  span->set_list(static_cast<uint8_t>(list));
   if (list != kNoList) {
     lists_[list].push_front(span);
     ++occupancy_[list];
@@ -110,7 +110,7 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
       place(span);
     } else if (span->list != kLeaving && span->list != kEmptyList) {
       if (LOAM_LIKELY(span->list != kNoList)) unlink(span);
-      span->list = kLeaving;
+      span->set_list(kLeaving);
       spans[leaving++] = span;
     }
   }
@@ -174,7 +174,7 @@ bool Bin::give_partial(Giving& giving, void* pointer, Span* span) {
     return true;
   }
   if (span->list != kNoList) unlink(span);
-  span->list = kLeaving;
+  span->set_list(kLeaving);
   release_span(span, info.slots, &giving.gone);
   return true;
 }
@@ -331,7 +331,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
       store_word(&span->free_bits[slot / 64], ~uint64_t{0});
     if (LOAM_UNLIKELY(span->unbacked_pages != 0))
       counts_.unbacked_pages -= count_bits(span->unbacked_pages);
-    span->list = kLeaving;
+    span->set_list(kLeaving);
     span->next = *gone;
     *gone = span;
     counts_.spans -= 1;

@@ -100,7 +100,7 @@ LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Refill& refill, From fro
     for (unsigned slot = 0; slot < info.slots; slot += 64)
       store_word(&span->free_bits[slot / 64], 0);
     span->free_slots = 0;
-    span->list = kNoList;
+    span->set_list(kNoList);
     next = fill_run_downwards(next, span_base(span), info.bytes, info.slots);
     counts_.spans += 1;
   }
@@ -125,7 +125,7 @@ Span* Bin::add_span(PageHeap& pages, Refill& refill, From from) {
     span = allocate_short(pages, shape);
     if (span == nullptr) return nullptr;
   }
-  span->list = kNoList;
+  span->set_list(kNoList);
   counts_.spans += 1;
   counts_.free_slots += span->free_slots;
   return span;
