@@ -154,6 +154,11 @@ impl Account {
     }
 }
 
+/// Whether nothing can lie in it.
+fn is_reserved(mapping: &Mapping) -> bool {
+    !mapping.readable && !mapping.writable && mapping.inode == 0
+}
+
 /// The parts of mappings that belong to the heap, according to its counters.
 pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> Vec<(u64, u64, Kind)> {
     let mut blocks = snapshot.block_ranges.clone();
@@ -162,6 +167,14 @@ pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> Vec<(u64, u64, K
         .iter()
         .map(|(start, end)| (*start, *end, Kind::LoamHeap))
         .collect();
+    for mapping in mappings.iter().filter(|one| is_reserved(one)) {
+        for (start, end) in &snapshot.reserved_ranges {
+            let (start, end) = (mapping.start.max(*start), mapping.end.min(*end));
+            if start < end {
+                ranges.push((start, end, Kind::LoamHeap));
+            }
+        }
+    }
     let mut records = snapshot.record_addresses.clone();
     records.sort_unstable();
     for mapping in mappings {
@@ -263,6 +276,31 @@ mod tests {
         };
         let found = account(&[records], &snapshot);
         assert_eq!(found.bytes(Share::System(Kind::LoamMetadata)), 4096);
+    }
+
+    #[test]
+    fn what_lies_where_the_heap_may_grow_is_the_programs_unless_it_is_only_reserved() {
+        let mut snapshot = snapshot(0, 0, 0, 0);
+        snapshot.block_ranges = vec![(0x1_0000, 0x2_0000)];
+        snapshot.reserved_ranges = vec![(0x2_0000, 0x9_0000)];
+        let mapping = |start, end, readable| Mapping {
+            start,
+            end,
+            readable,
+            writable: readable,
+            resident: if readable { end - start } else { 0 },
+            ..Mapping::default()
+        };
+        let mappings = [
+            mapping(0x1_0000, 0x2_0000, true),
+            mapping(0x3_0000, 0x4_0000, true),
+            mapping(0x4_0000, 0xa_0000, false),
+        ];
+        let own = OwnRanges::new(own_ranges(&snapshot, &mappings));
+        let residence = Residence::of(&mappings, &own);
+        assert_eq!(residence.part(Kind::LoamHeap).resident, 0x1_0000);
+        assert_eq!(residence.part(Kind::LoamHeap).size, 0x7_0000);
+        assert_eq!(residence.part(Kind::Anonymous).resident, 0x1_0000);
     }
 
     #[test]

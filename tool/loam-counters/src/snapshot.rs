@@ -220,6 +220,10 @@ pub struct Snapshot {
     /// Address ranges of blocks: start and end.
     #[serde(skip)]
     pub block_ranges: Vec<(u64, u64)>,
+    /// Address ranges into which the heap may grow. In a program that locks its memory they are not
+    /// reserved, and anything may lie there.
+    #[serde(skip)]
+    pub reserved_ranges: Vec<(u64, u64)>,
     /// Address ranges of free pages, without those in parked runs.
     #[serde(skip)]
     pub free_ranges: Arc<Vec<(u64, u64)>>,

@@ -375,8 +375,9 @@ fn a_small_process_is_read_to_the_last_block() {
     );
     assert_eq!(
         found.block_ranges,
-        [(0x4000_0000, 0x8000_0000), (0x7000_0000, 0x7400_0000)]
+        [(0x4000_0000, 0x4020_0000), (0x7000_0000, 0x7400_0000)]
     );
+    assert_eq!(found.reserved_ranges, [(0x4020_0000, 0x8000_0000)]);
     let contended: Vec<_> = found
         .locks
         .iter()

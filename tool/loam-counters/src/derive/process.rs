@@ -261,8 +261,11 @@ fn places(raw: &Raw, constants: &Constants, snapshot: &mut Snapshot) {
         let (Some(first), Some(count)) = (row.get("first_block"), row.get("block_count")) else {
             continue;
         };
+        let committed = row.get("committed_blocks").unwrap_or(count).min(count);
+        let edge = at(base, first.saturating_add(committed));
         let behind = at(base, first.saturating_add(count));
-        snapshot.block_ranges.push((at(base, first), behind));
+        snapshot.block_ranges.push((at(base, first), edge));
+        snapshot.reserved_ranges.push((edge, behind));
     }
     for row in raw.rows("huge_block").into_iter().flatten() {
         if let (Some(address @ 1..), Some(mapped)) = (row.get("address"), row.get("mapped")) {
