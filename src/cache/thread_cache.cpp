@@ -290,9 +290,14 @@ void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   const unsigned batch = SmallHeap::max_transfer(size_class);
   if (count > batch) count -= count % batch;
   take_out(size_class, count, batch, [&](void** blocks, unsigned here) {
-    here = checks_.check_share(size_class, blocks, here, [&](void* wrong) {
-      give_home(size_class, &wrong, 1, SmallHeap::Wait::kYes);
-    });
+    const SizeClassInfo& info = class_info(size_class);
+    SpanFinder spans;
+    void** const wrong = checks_.find_wrong(size_class, info, blocks, here,
+                                            1 + (here - 1) / PointerChecks::kCheckedOfBatch, spans);
+    if (LOAM_UNLIKELY(wrong != nullptr)) {
+      std::swap(*wrong, blocks[--here]);
+      give_home(size_class, &blocks[here], 1, SmallHeap::Wait::kYes);
+    }
     if (LOAM_LIKELY(here != 0)) default_small_heap.transfer(size_class, blocks, here, this);
   });
 }
@@ -419,7 +424,8 @@ bool ThreadCache::look(unsigned size_class, void* block) {
   const Magazine m = magazine(size_class);
   const SizeClassInfo& info = class_info(size_class);
   SpanFinder spans;
-  if (void** wrong = checks_.find_wrong(size_class, info, m.base, m.held(), spans))
+  if (void** wrong = checks_.find_wrong(size_class, info, m.base, m.held(),
+                                        1 + m.held() / PointerChecks::kCheckedShare, spans))
     send_home(size_class, wrong);
   if (LOAM_LIKELY(
           !seems_wrong(size_class, info, block, spans.at(reinterpret_cast<uintptr_t>(block)))))
