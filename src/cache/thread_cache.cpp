@@ -580,6 +580,7 @@ void ThreadCache::look_at_fall() {
   const ThreadFall::Decision decision =
       fall_.decide({.used = fall.used,
                     .free = fall.bytes,
+                    .fallen = fall.fallen,
                     .returned = whole < fall.came_back ? fall.came_back : whole,
                     .cached = process_room.held(),
                     .threads = cache_registry.threads_hint() | 1});

@@ -59,12 +59,13 @@ class ThreadFall {
   struct Look {
     size_t used;      ///< bytes of slots in use
     size_t free;      ///< bytes of free pages inside of spans
+    size_t fallen;    ///< bytes by which the use of slots fell since the last purge
     size_t returned;  ///< bytes that came back after an earlier fall: they may do so again
     size_t cached;    ///< bytes in all magazines
     size_t threads;
   };
   struct Decision {
-    bool is_held;   ///< what is free is no more than what came back
+    bool is_held;   ///< use fell by no more than what came back
     bool shortens;  ///< magazines return their blocks, and keep pages of `keep` bytes at most
     size_t keep;
     bool purges;  ///< free pages inside of spans go back
@@ -78,7 +79,7 @@ class ThreadFall {
     const bool falls = look.used + step_ / 2 < used_before_;
     used_before_ = look.used;
     const size_t at_stake = look.free + (falls ? look.cached : 0);
-    const bool is_held = at_stake <= look.returned;
+    const bool is_held = look.fallen <= look.returned;
     // What others took again says nothing of this thread, until it took again itself.
     const bool waits = comes_back_ || look.returned >= kEverything;
     if (at_stake <= most || (is_held && waits)) return {is_held, false, 0, false};

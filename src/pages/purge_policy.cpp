@@ -26,13 +26,8 @@ size_t PurgePolicy::late_return() const {
 
 // Use rose: what it regains of an earlier fall came back, whatever the time between.
 void PurgePolicy::note_rise(size_t used) {
-  const size_t rise = used - use_;
-  fallen_ -= rise < fallen_ ? rise : fallen_;
-  use_ = used;
-  const size_t level = used < high_ ? used : high_;
-  came_back_.note(level - low_);
+  came_back_.note(use_.note(used));
   note_slow_return(used);
-  if (used >= high_) high_ = low_ = used;
 }
 
 void PurgePolicy::note_slow_return(size_t used) {
@@ -40,14 +35,7 @@ void PurgePolicy::note_slow_return(size_t used) {
   if (level > in_silence_) came_back_slowly_.note(level - in_silence_);
 }
 
-// pre: observe(used), so that it is no rise
-void PurgePolicy::note_fall(size_t used) {
-  fallen_ += use_ - used;
-  use_ = used;
-  if (used < low_) low_ = used;
-}
-
-// pre: note_fall(used)
+// pre: use_.note(used)
 Pages PurgePolicy::decide_fall(Pages used, Pages dirty, Pages returns) {
   if (LOAM_UNLIKELY(keeps_falls_)) return Pages(0);
   const Pages held = used > hollow_ ? used - hollow_ : Pages(0);
@@ -55,10 +43,10 @@ Pages PurgePolicy::decide_fall(Pages used, Pages dirty, Pages returns) {
   const Pages rest(bound.count / 2);
   if (returns > bound) bound = returns;
   quiet_ = dirty > bound ? dirty + kBatch : bound;
-  const Pages fallen(fallen_ < dirty.count ? fallen_ : dirty.count);
+  const Pages fallen(use_.fallen() < dirty.count ? use_.fallen() : dirty.count);
   if (fallen <= bound) return Pages(0);
   // Most of the heap's use is over, and so is the use of what lay free at its peak.
-  const bool is_deep = used.count < high_ / 2;
+  const bool is_deep = used.count < use_.high() / 2;
   const Pages free = is_deep ? dirty : fallen;
   quiet_ = bound;
   return returns > rest ? free - returns : free - rest;
@@ -71,10 +59,7 @@ void PurgePolicy::end_slot(size_t used) {
   slot_ = (slot_ + 1) % kSlots;
   peaks_[slot_] = used;
   // A peak that is older than the window counts no more.
-  if (const size_t high = peak_of(kSlots).count; high < high_) {
-    high_ = high;
-    low_ = used;
-  }
+  if (const size_t high = peak_of(kSlots).count; high < use_.high()) use_.forget(high, used);
   slot_began_ms_ += kSlotMs;
   if (slot_ != 0) return;
   came_back_.end_round();
@@ -91,10 +76,10 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   if (now_ms - slot_began_ms_ >= kSlotMs) {
     slot_began_ms_ = now_ms;
     came_back_ = came_back_late_ = came_back_slowly_ = {};
-    high_ = low_ = use_;
+    use_.forget(use_.use(), use_.use());
   }
   observe(used);
-  note_fall(used.count);
+  static_cast<void>(use_.note(used.count));  // after observe() it is no rise
   // Use may have risen again before this decision.
   if (now_ms - last_ms_ >= kSilenceMs) {
     before_silence_ = now_ms - last_ms_ < kHoldMs ? last_peak_ : 0;
@@ -124,7 +109,7 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   const auto smaller = [](size_t a, size_t b) { return a < b ? a : b; };
   const auto larger = [](size_t a, size_t b) { return a > b ? a : b; };
   const size_t soon = smaller(used.count + returns, peak_of(kSilenceMs / kSlotMs).count);
-  const size_t late = smaller(used.count + came_back_late_.most().count, most);
+  const size_t late = smaller(used.count + came_back_late_.most(), most);
   const size_t expected = larger(larger(soon, late), least);
   const Pages keep = Pages(expected) - used + kFloor;
   Decision decision;

@@ -27,6 +27,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "pages/fallen_use.h"
 
 namespace loam {
 
@@ -92,7 +93,7 @@ class PurgePolicy {
   void spend(Pages young) { spent_ += static_cast<int64_t>(young.count); }
 
   /// Pages that were purged because use fell.
-  void give_back(Pages gone) { fallen_ -= gone.count < fallen_ ? gone.count : fallen_; }
+  void give_back(Pages gone) { use_.give_back(gone.count); }
 
   /// Whether decide() may find that pages go because use fell: always, if they do.
   [[nodiscard]] bool may_fall(Pages dirty) const { return dirty > quiet_ && dirty > kFallFloor; }
@@ -108,14 +109,14 @@ class PurgePolicy {
   void observe(Pages used) {
     if (used > peak_) peak_ = used;
     if (used.count > peaks_[slot_]) peaks_[slot_] = used.count;
-    if (used.count > use_) note_rise(used.count);
+    if (used.count > use_.use()) note_rise(used.count);
   }
 
   /// How far use fell and rose again lately.
-  [[nodiscard]] Pages returns() const { return came_back_.most(); }
+  [[nodiscard]] Pages returns() const { return Pages(came_back_.most()); }
   /// Pages that came back after a silence. They may do so again.
   [[nodiscard]] Pages slow_returns(Pages used) const {
-    const Pages known = recent_peak(), slow = came_back_slowly_.most();
+    const Pages known = recent_peak(), slow(came_back_slowly_.most());
     const Pages most = known > used ? known - used : Pages(0);
     return slow < most ? slow : most;
   }
@@ -146,7 +147,6 @@ class PurgePolicy {
   void end_slot(size_t used);
   void note_rise(size_t used);
   void note_slow_return(size_t used);
-  void note_fall(size_t used);
   [[nodiscard]] Pages decide_fall(Pages used, Pages dirty, Pages returns);
 
   Pages peak_{};
@@ -156,22 +156,10 @@ class PurgePolicy {
   int64_t spent_ =
       0;  // pages of kBudgetCap; may exceed it, because a purge ends at a run's end, not inside it
   size_t peaks_[kSlots] = {};
-  // The most in this round of the slots and in the one before.
-  struct Most {
-    size_t now = 0;
-    size_t before = 0;
-    void note(size_t pages) {
-      if (pages > now) now = pages;
-    }
-    void end_round() {
-      before = now;
-      now = 0;
-    }
-    [[nodiscard]] Pages most() const { return Pages(now > before ? now : before); }
-  };
-  Most came_back_;
-  Most came_back_late_;
-  Most came_back_slowly_;
+  // A round is one of all slots.
+  RecentMost came_back_;
+  RecentMost came_back_late_;
+  RecentMost came_back_slowly_;
   // Around the last silence: the recent peak, and the use then.
   size_t before_silence_ = 0;
   size_t in_silence_ = 0;
@@ -179,10 +167,7 @@ class PurgePolicy {
   size_t last_peak_ = 0;
   size_t last_used_ = 0;
   unsigned slot_ = 0;
-  size_t use_ = 0;  // as last seen
-  size_t fallen_ = 0;
-  size_t high_ = 0;  // the peak from which use falls, and the least use since
-  size_t low_ = 0;
+  FallenUse use_;
   Pages hollow_{};
   bool keeps_falls_ = false;
   Pages quiet_{};  // no look is worth its time while no more is dirty

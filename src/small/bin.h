@@ -106,8 +106,6 @@ class Bin {
     idle_.begin_fall(counts_.free_slots);
     search_lists(kLists);
   }
-  /// Pages inside of spans that held no memory and were handed out, since the start.
-  [[nodiscard]] size_t backed_again() const { return counts_.backed_again; }
   /// As compact_locked(), but it purges only as many pages as slots were free and unwanted, in the
   /// emptiest spans first. A span costs one look; a span that gives pages back costs kLooksAPurge.
   /// Returns the looks that are left. If they are fewer than kLooksAPurge, call again later.
@@ -218,7 +216,6 @@ class Bin {
     LockedCount absent_slots;  // of partial spans
     LockedCount absent_pages;
     LockedCount empty_spans;
-    LockedCount backed_again;
   };
   // Since the start, as in BinStats.
   struct Totals {

@@ -48,7 +48,6 @@ void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin,
   }
   pages &= span->unbacked_pages;
   counts_.unbacked_pages -= count_bits(pages);
-  counts_.backed_again += count_bits(pages);
   span->unbacked_pages &= ~pages;
 }
 

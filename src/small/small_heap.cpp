@@ -311,47 +311,45 @@ Pages SmallHeap::compact(const GoOn* go_on) {
   return may_go_on ? purged + mixed_.compact() : purged;
 }
 
-// The bytes that are worth waiting for. Most pages that went in a fall are used again: then a fall
-// of as much is waited for, as for whole pages.
-Pages SmallHeap::note_return(size_t backed_again) {
-  const size_t gone = falls_.gone.load(std::memory_order_relaxed);
+// Nothing is noted while another thread is at it.
+void SmallHeap::note_use(Fall& fall) {
+  if (falls_.is_busy.exchange(true, std::memory_order_acquire)) return;
   const uint64_t now = os::now_coarse_ms();
-  if (gone != 0 && 2 * (backed_again - falls_.before.load(std::memory_order_relaxed)) >= gone) {
-    if (gone > falls_.returned.load(std::memory_order_relaxed))
-      falls_.returned.store(gone, std::memory_order_relaxed);
-    falls_.returned_ms.store(now, std::memory_order_relaxed);
-    falls_.gone.store(0, std::memory_order_relaxed);
+  if (now - falls_.round_began_ms >= PurgePolicy::kHoldMs) {
+    falls_.came_back.end_round();
+    if (now - falls_.round_began_ms >= 2 * PurgePolicy::kHoldMs) falls_.came_back.end_round();
+    falls_.round_began_ms = now;
+    falls_.use.forget(falls_.use.use(), falls_.use.use());
   }
-  if (now - falls_.returned_ms.load(std::memory_order_relaxed) < PurgePolicy::kHoldMs)
-    return Pages(falls_.returned.load(std::memory_order_relaxed));
-  falls_.returned.store(0, std::memory_order_relaxed);
-  return Pages(0);
+  falls_.came_back.note(falls_.use.note(fall.used));
+  fall.fallen = falls_.use.fallen();
+  fall.came_back = falls_.came_back.most();
+  falls_.is_busy.store(false, std::memory_order_release);
 }
 
 SmallHeap::Fall SmallHeap::look_at_fall() {
-  Fall fall{mixed_.fallen_bytes_hint(), 0, 0};
-  size_t backed_again = 0, hollow = 0;
+  Fall fall{mixed_.fallen_bytes_hint(), 0, 0, 0};
+  size_t hollow = 0;
   for_each_class([&](unsigned c) {
     for_each_bin(c, [&](const Bin& bin) {
       fall.bytes += bin.fallen_bytes_hint(c);
       fall.used += bin.used_slots_hint(c) * class_info(c).bytes;
-      backed_again += bin.backed_again();
       hollow += bin.unbacked_pages_hint();
     });
   });
   pages().hints().set_hollow(Pages(hollow));
-  fall.came_back = note_return(backed_again).bytes();
+  note_use(fall);
   return fall;
 }
 
 void SmallHeap::give_back_fall() {
   if (falls_.is_busy.exchange(true, std::memory_order_acquire)) return;
   constexpr unsigned kLooks = 4 * kLooksALock;
-  size_t gone = 0, backed_again = 0;
+  falls_.use.give_back(falls_.use.fallen());
+  size_t gone = 0;
   for_each_class([&](unsigned c) {
     if (bins_[c].stash().blocks() != 0) empty_stash(c, true);
     for_each_bin(c, [&](Bin& bin) {
-      backed_again += bin.backed_again();
       if (!bin.remote().empty() || bin.has_one_empty_hint()) {
         in_drained(bin, c, [&] {
           if (bin.fallen_bytes_hint(c) == 0)
@@ -372,9 +370,6 @@ void SmallHeap::give_back_fall() {
   });
   pages().hints().set_hollow(pages().hints().hollow() + Pages(gone));
   mixed_.give_back_fall(kLooks);
-  const size_t gone_before = falls_.gone.load(std::memory_order_relaxed);
-  if (gone_before == 0) falls_.before.store(backed_again, std::memory_order_relaxed);
-  falls_.gone.store(gone_before + gone, std::memory_order_relaxed);
   falls_.is_busy.store(false, std::memory_order_release);
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/go_on.h"
 #include "base/shared_room.h"
+#include "pages/fallen_use.h"
 #include "small/bin.h"
 #include "small/refill.h"
 #include "small/remote_pool.h"
@@ -95,11 +96,12 @@ class alignas(kPageBytes) SmallHeap {
   Pages compact(const GoOn* go_on = nullptr);
 
   /// What became free inside of spans since it was last given back. There may be no call
-  /// afterwards, so it should go now, unless as much came back after it had gone.
+  /// afterwards, so it should go now, unless use fell by as much before and rose again.
   struct Fall {
     size_t bytes;      ///< of free slots of bins that are worth a search
     size_t used;       ///< of slots that were handed out
-    size_t came_back;  ///< of pages that went and were used again lately
+    size_t fallen;     ///< how far `used` fell on balance since the last give_back_fall()
+    size_t came_back;  ///< the most of an earlier fall by which it rose again lately
   };
   /// Takes no lock; some loads a bin.
   [[nodiscard]] Fall look_at_fall();
@@ -164,7 +166,7 @@ class alignas(kPageBytes) SmallHeap {
                                const SplitClasses::Requests& seen);
   [[nodiscard]] bool may_be_partial() const { return !pure_ && !slots_are_chosen_at_random(); }
   [[nodiscard]] bool lend_pages(bool of_all, unsigned home);
-  [[nodiscard]] Pages note_return(size_t backed_again);
+  void note_use(Fall& fall);
   struct Candidate {
     Bin* bin;
     unsigned size_class;
@@ -222,10 +224,9 @@ class alignas(kPageBytes) SmallHeap {
   } looks_;
   struct {
     std::atomic<bool> is_busy{false};  // a thread is at it; the others are its
-    std::atomic<size_t> gone{0};       // pages that went since the last of them came back
-    std::atomic<size_t> before{0};     // backed_again() when the first of these went
-    std::atomic<size_t> returned{0};   // the most that came back
-    std::atomic<uint64_t> returned_ms{0};
+    FallenUse use;                     // of slots, in bytes
+    RecentMost came_back;
+    uint64_t round_began_ms = 0;
   } falls_;
   struct alignas(64) {
     std::atomic<unsigned> growths_skipped{0};  // since the last search for donors

@@ -1,6 +1,7 @@
 // A process that frees its peak and then makes no call holds little: nothing but the frees
 // themselves gives the memory back, so each bound holds right after the last free. Each form runs
 // in a child of its own, which reads its own resident memory.
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -150,6 +151,34 @@ static void rounds(const void* unused) {
   CHECK(faults[2] <= 2000 && faults[3] <= 2000);
 }
 
+// Use falls by random shares, of random blocks, and rises again each time. What lies free between
+// the blocks that stay is wanted again, whatever lay free at the peak.
+static void bursts(const void* unused) {
+  (void)unused;
+  enum { kLive = 16 << 20, kBursts = 120, kFirst = 40 };
+  make_table();
+  long before = 0;
+  size_t count = 0, live = 0;
+  for (int i = 0; i < kBursts; ++i) {
+    if (i == kFirst) before = minor_faults();
+    for (; live < kLive; live += malloc_usable_size(blocks[count++])) {
+      const size_t size = 512 + next_random(&state) % 15873;
+      blocks[count] = opaque(malloc(size));
+      CHECK(blocks[count] != NULL);
+      memset(blocks[count], 1, size);
+    }
+    for (size_t gone = next_random(&state) % (count / 2); gone != 0; --gone) {
+      void** const one = &blocks[next_random(&state) % count];
+      live -= malloc_usable_size(*one);
+      free(*one);
+      *one = blocks[--count];
+    }
+  }
+  const long faults = minor_faults() - before;
+  dprintf(2, "faults in %d bursts: %ld\n", kBursts - kFirst, faults);
+  CHECK(faults <= (kBursts - kFirst) * 20);
+}
+
 // Each thread of a pool has its peak after the others' and waits. To the heap this is one peak that
 // comes back, and it keeps the pages, until a trim. What is then left is in the threads' caches.
 static void in_turn(const void* unused) {
@@ -178,6 +207,7 @@ int main(void) {
   for (size_t i = 0; i < sizeof forms / sizeof *forms; ++i) check_in_child(run, &forms[i]);
   check_in_child(survivors, NULL);
   check_in_child(rounds, NULL);
+  check_in_child(bursts, NULL);
   check_in_child(in_turn, NULL);
   return 0;
 }

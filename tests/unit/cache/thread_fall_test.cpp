@@ -11,8 +11,12 @@ constexpr size_t kMega = size_t{1} << 20;
 // A look at a heap that used `before` bytes at the look before.
 ThreadFall::Decision after(size_t before, const ThreadFall::Look& look) {
   ThreadFall fall;
-  static_cast<void>(fall.decide(
-      {.used = before, .free = 0, .returned = 0, .cached = 0, .threads = look.threads}));
+  static_cast<void>(fall.decide({.used = before,
+                                 .free = 0,
+                                 .fallen = 0,
+                                 .returned = 0,
+                                 .cached = 0,
+                                 .threads = look.threads}));
   return fall.decide(look);
 }
 
@@ -31,8 +35,8 @@ TEST(ThreadFall, ALookComesWhenMuchMoreWasGivenThanTaken) {
 TEST(ThreadFall, TheStepFollowsTheHeapAndTheThreads) {
   const auto step = [](size_t used, size_t threads) {
     ThreadFall fall;
-    static_cast<void>(
-        fall.decide({.used = used, .free = 0, .returned = 0, .cached = 0, .threads = threads}));
+    static_cast<void>(fall.decide(
+        {.used = used, .free = 0, .fallen = 0, .returned = 0, .cached = 0, .threads = threads}));
     size_t bytes = 0;
     do {
       bytes += 4096;
@@ -47,25 +51,35 @@ TEST(ThreadFall, TheStepFollowsTheHeapAndTheThreads) {
 
 TEST(ThreadFall, WhatStaysWithinTheBoundIsLeftAlone) {
   // A sixteenth of 100 MiB is 6.25 MiB.
-  const auto decision =
-      after(120 * kMega,
-            {.used = 100 * kMega, .free = 5 * kMega, .returned = 0, .cached = kMega, .threads = 1});
+  const auto decision = after(120 * kMega, {.used = 100 * kMega,
+                                            .free = 5 * kMega,
+                                            .fallen = 20 * kMega,
+                                            .returned = 0,
+                                            .cached = kMega,
+                                            .threads = 1});
   EXPECT_FALSE(decision.shortens);
   EXPECT_FALSE(decision.purges);
 }
 
 TEST(ThreadFall, FreePagesInSpansGoBack) {
-  const auto decision =
-      after(120 * kMega,
-            {.used = 100 * kMega, .free = 8 * kMega, .returned = 0, .cached = 0, .threads = 1});
+  const auto decision = after(120 * kMega, {.used = 100 * kMega,
+                                            .free = 8 * kMega,
+                                            .fallen = 20 * kMega,
+                                            .returned = 0,
+                                            .cached = 0,
+                                            .threads = 1});
   EXPECT_TRUE(decision.purges);
   EXPECT_TRUE(decision.shortens);
   EXPECT_EQ(decision.keep, 100 * kMega / 16);
 }
 
 TEST(ThreadFall, CachedBlocksCountWhileUseFalls) {
-  const ThreadFall::Look look{
-      .used = 100 * kMega, .free = 4 * kMega, .returned = 0, .cached = 4 * kMega, .threads = 1};
+  const ThreadFall::Look look{.used = 100 * kMega,
+                              .free = 4 * kMega,
+                              .fallen = 20 * kMega,
+                              .returned = 0,
+                              .cached = 4 * kMega,
+                              .threads = 1};
   const auto falls = after(120 * kMega, look);
   EXPECT_TRUE(falls.shortens);
   EXPECT_FALSE(falls.purges) << "the magazines alone hold too much";
@@ -73,8 +87,12 @@ TEST(ThreadFall, CachedBlocksCountWhileUseFalls) {
 }
 
 TEST(ThreadFall, WhatCameBackBeforeIsHeldByAThreadThatCameBackItself) {
-  const ThreadFall::Look look{
-      .used = 100 * kMega, .free = 8 * kMega, .returned = 8 * kMega, .cached = 0, .threads = 1};
+  const ThreadFall::Look look{.used = 100 * kMega,
+                              .free = 20 * kMega,
+                              .fallen = 8 * kMega,
+                              .returned = 8 * kMega,
+                              .cached = 0,
+                              .threads = 1};
   ThreadFall fall;
   const auto others = fall.decide(look);
   EXPECT_TRUE(others.is_held);
