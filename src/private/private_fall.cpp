@@ -60,15 +60,6 @@ Pages PrivateHeap::purge_spans(uint64_t* serial, Pages most) {
   return gone;
 }
 
-// Use that fell and rose again may do so once more.
-void PrivateHeap::note_use(Pages used) {
-  const auto now = static_cast<uint32_t>(used.count);
-  if (now < fall_.low) fall_.low = now;
-  const uint32_t again = now < fall_.high ? now : fall_.high;
-  if (again > fall_.low + fall_.returned) fall_.returned = again - fall_.low;
-  if (now > fall_.high) fall_.high = now;
-}
-
 // Each cached block may keep a page. Returns them all if they could keep more than that; magazines
 // then grow again when the thread takes.
 void PrivateHeap::shorten_magazines(HeapCache* cache, Pages most) {
@@ -85,7 +76,9 @@ void PrivateHeap::look_at_fall(HeapCache* cache) {
   const Pages free = free_backed_pages();
   const Pages charged = Pages(account_.charged >> kPageShift);
   const Pages used = charged > free ? charged - free : Pages(0);
-  note_use(used);
+  // Use that fell and rose again may do so once more.
+  const size_t came_back = fall_.use.note(used.count);
+  if (came_back > fall_.returned) fall_.returned = static_cast<uint32_t>(came_back);
   note_hollow(account_.unbacked_pages);
   page_heap.tick_unless_busy();
   fall_.step = used.bytes() / PurgePolicy::kFallShare;
@@ -118,8 +111,8 @@ bool PrivateHeap::give_back_held(uint64_t* serial) {
     }
   }
   const Pages gone = purge_spans(serial, kMostPerStep);
-  fall_.returned = fall_.high = 0;
-  fall_.low = UINT32_MAX;
+  fall_.returned = 0;
+  fall_.use.forget(fall_.use.use(), fall_.use.use());
   if (gone >= kMostPerStep) return true;
   note_held(Pages(0));
   return false;

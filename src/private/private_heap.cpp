@@ -26,7 +26,6 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   mixed_ = {};
   fall_ = {};
   fall_.step = kLeastFallStep;
-  fall_.low = UINT32_MAX;
   asked_ = {options.flags, options.on_failure, options.context, 0, {}};
   flags_ = options.flags;
   if (hardening.has(Hardening::kCanary)) flags_ |= LOAM_HEAP_CANARY;

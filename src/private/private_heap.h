@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "os/mutex.h"
+#include "pages/fallen_use.h"
 #include "private/private_cache.h"
 
 namespace loam {
@@ -287,7 +288,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] Pages free_backed_pages() const;
   void note_held(Pages pages);
   void note_hollow(size_t pages);
-  void note_use(Pages used);
   Pages purge_spans(uint64_t* serial, Pages most);
   void note_fall(HeapCache* cache) {
     if (LOAM_UNLIKELY(fall_.fallen >= fall_.step)) look_at_fall(cache);
@@ -355,11 +355,11 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   };
   // What is purged inside of spans while use falls (private_fall.cpp).
   struct Fall {
-    size_t fallen;       // bytes given to spans since the last look, less those taken
-    size_t step;         // the next look
-    uint32_t low, high;  // pages: use at its lowest and at its highest, at looks
-    uint32_t returned;   // by how much use fell and rose again
-    uint32_t hollow;     // purged pages, as the page heap's hints know them
+    size_t fallen;      // bytes given to spans since the last look, less those taken
+    size_t step;        // the next look
+    FallenUse use;      // pages, at looks
+    uint32_t returned;  // by how much use fell and rose again
+    uint32_t hollow;    // purged pages, as the page heap's hints know them
   };
   struct Mixed {
     HeapRun* starter;  // the newest starter page; null once it is full, or there are enough of them
