@@ -8,8 +8,7 @@
 //! judges them, `census` says what live blocks are, `trim` gives free pages back, `pins` says whose
 //! blocks keep sparse pages and `map` draws them, `mcp` answers assistants, `recipes` says which
 //! verb answers what, `generate` prints the documentation that is made from the help. `output`
-//! prints messages; `names` says which names of functions are not to be trusted; `ending` listens
-//! for signals and for streams that go away.
+//! prints messages; `ending` listens for signals and for streams that go away.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +26,6 @@ pub mod generate;
 pub mod lab;
 pub mod map;
 pub mod mcp;
-pub mod names;
 pub mod output;
 pub mod pins;
 pub mod recipes;

@@ -9,25 +9,35 @@ const CRATES: [(&str, &[&str]); 10] = [
     ("loam-format", &[]),
     ("loam-process", &["loam-format"]),
     ("loam-report", &["loam-format"]),
-    ("loam-counters", &["loam-format", "loam-process"]),
+    (
+        "loam-counters",
+        &["loam-format", "loam-process", "loam-report"],
+    ),
     (
         "loam-check",
         &["loam-format", "loam-process", "loam-counters"],
     ),
     (
         "loam-census",
-        &["loam-format", "loam-process", "loam-counters"],
+        &[
+            "loam-format",
+            "loam-process",
+            "loam-report",
+            "loam-counters",
+        ],
     ),
+    ("loam-lab", &["loam-format", "loam-process", "loam-report"]),
     (
         "loam-export",
         &[
             "loam-format",
             "loam-process",
+            "loam-report",
             "loam-counters",
             "loam-census",
+            "loam-lab",
         ],
     ),
-    ("loam-lab", &["loam-format", "loam-process", "loam-report"]),
     (
         "loam-record",
         &[
@@ -47,8 +57,8 @@ const CRATES: [(&str, &[&str]); 10] = [
             "loam-counters",
             "loam-check",
             "loam-census",
-            "loam-export",
             "loam-lab",
+            "loam-export",
             "loam-record",
         ],
     ),

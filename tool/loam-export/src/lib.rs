@@ -1,8 +1,9 @@
-//! Counters and censuses in the forms that monitoring systems take.
+//! Counters, censuses and traces in the forms that other programs take.
 //!
 //! ```text
 //! watch::sampler -> looks: a page for all scrapes of a time -> metrics (OpenMetrics)
 //!                -> otlp: metrics, profile -> collector (HTTP)
+//! loam_lab::traces -> traces: tables, profiles, datasets
 //! ```
 
 #![forbid(unsafe_code)]
@@ -14,3 +15,4 @@ pub mod listen;
 pub mod looks;
 pub mod metrics;
 pub mod otlp;
+pub mod traces;

@@ -84,14 +84,26 @@ impl Symbols {
             .unwrap_or_default()
     }
 
-    /// Files that differ from the recorded ones.
-    pub fn other_files(&self) -> &[String] {
-        &self.other
-    }
-
-    /// Files whose names were used though the recording does not say which files they were.
-    pub fn unsure_files(&self) -> &[String] {
-        &self.unsure
+    /// What a reader of the names should know of these files, in sentences.
+    pub fn doubts(&self) -> Vec<String> {
+        let others = self.other.iter().map(|path| {
+            format!(
+                "{path} is not the file that was recorded (its build id or its checksum differs): \
+                 its functions stay without names"
+            )
+        });
+        let mut doubts: Vec<String> = others.collect();
+        if let Some((first, rest)) = self.unsure.split_first() {
+            let more = match rest.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            doubts.push(format!(
+                "the recording does not say which files {first}{more} were: names are those of the \
+                 files that are here now"
+            ));
+        }
+        doubts
     }
 
     fn of_made_code(&mut self, address: u64) -> Vec<Function> {
@@ -261,7 +273,7 @@ mod tests {
                 .flat_map(|at| symbols.at(module, at))
                 .map(|function| function.name)
                 .collect();
-            let (others, unsure) = (symbols.other_files().len(), symbols.unsure_files().len());
+            let (others, unsure) = (symbols.other.len(), symbols.unsure.len());
             (all, others, unsure)
         };
         let (known, others, unsure) = names(&module);
@@ -304,7 +316,7 @@ mod tests {
             let mut symbols = Symbols::default();
             let all = text.clone().flat_map(|at| symbols.at(&module, at));
             let all: Vec<String> = all.map(|function| function.name).collect();
-            (all, symbols.other_files().to_vec())
+            (all, symbols.other)
         };
         assert!(names().0.contains(&"sell".to_owned()));
         // As long as before.

@@ -13,7 +13,6 @@ use loam_process::apart;
 use loam_process::symbols::Symbols;
 
 use crate::exit::Exit;
-use crate::names;
 use crate::output;
 use crate::pins::{heap_of, named, Named, Seen};
 use args::MapOptions;
@@ -38,7 +37,7 @@ pub fn run(options: &MapOptions) -> Result<Exit> {
         Named::Trace(survey, stream) => {
             let mut symbols = Symbols::default();
             let page = pins::map_of_trace(&survey, stream, &mut symbols)?;
-            names::warn_of_other_files(&symbols);
+            output::print_warnings(&symbols.doubts());
             page
         }
         Named::Process(identity) => {

@@ -19,7 +19,6 @@ use loam_process::process::Identity;
 use loam_process::symbols::Symbols;
 
 use crate::exit::Exit;
-use crate::names;
 use crate::output;
 use crate::stats;
 use args::PinsOptions;
@@ -105,7 +104,7 @@ fn of_trace(options: &PinsOptions, survey: &Survey, stream: u32) -> Result<Strin
     } else {
         text::of_trace(survey, &found, options.at, options.top)
     };
-    names::warn_of_other_files(&symbols);
+    output::print_warnings(&symbols.doubts());
     Ok(text)
 }
 

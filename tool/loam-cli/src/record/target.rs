@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
+use loam_lab::traces::file;
+
 use super::args::RecordOptions;
 use crate::output;
 
@@ -24,19 +26,19 @@ impl Target {
     pub fn open(options: &RecordOptions) -> Result<Target> {
         match &options.output {
             Some(path) => Ok(Target::Named(
-                output::new_file(path, options.overwrite)?,
+                file::new_file(path, options.overwrite)?,
                 path.to_path_buf(),
             )),
             None => {
                 let folder = std::env::current_dir().context("the current folder is not known")?;
-                let file = tempfile::Builder::new()
+                let made = tempfile::Builder::new()
                     .prefix(".loam-record-")
                     .tempfile_in(&folder);
                 let shown = output::path(&folder);
-                let file = file.with_context(|| {
+                let made = made.with_context(|| {
                     format!("no trace can be written into {shown}; name a file with --output")
                 })?;
-                Ok(Target::Unnamed(file, folder))
+                Ok(Target::Unnamed(made, folder))
             }
         }
     }
@@ -54,7 +56,7 @@ impl Target {
         let (temporary, folder) = match self {
             Target::Named(file, path) => {
                 let told = || format!("{} can not be written", output::path(&path));
-                output::empty(&file).with_context(told)?;
+                file::empty(&file).with_context(told)?;
                 return Ok((file, path));
             }
             Target::Unnamed(temporary, folder) => (temporary, folder),

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use loam_export::traces::dataset::Entry;
+use loam_export::traces::{self, Export};
 use loam_format::foreign;
-use loam_lab::traces::stacks::{Estimate, Site};
+use loam_lab::traces::import::Import;
+use loam_lab::traces::of;
 
 /// Show, check, export or import a trace of allocations.
 #[derive(Debug, Args)]
@@ -208,7 +211,7 @@ enum Recording {
 
 /// A table of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Table {
+enum Table {
     /// Every event, as recorded
     Events,
     /// The memory of the process, ten times a second
@@ -229,7 +232,7 @@ pub enum Table {
 
 /// How a table is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+enum Format {
     /// Comma-separated values with a header
     Csv,
     /// JSON lines: one object in each line
@@ -250,7 +253,7 @@ pub enum Format {
 
 /// Bytes of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Of {
+enum Of {
     /// Bytes that were live at the peak
     Peak,
     /// All bytes that were allocated
@@ -259,22 +262,41 @@ pub enum Of {
     End,
 }
 
-impl Of {
-    /// The bytes of a stack.
-    pub fn estimate(self, site: &Site) -> Estimate {
-        match self {
-            Of::Peak => site.peak,
-            Of::Allocated => site.allocated,
-            Of::End => site.end,
+impl From<Table> for traces::Table {
+    fn from(table: Table) -> traces::Table {
+        match table {
+            Table::Events => traces::Table::Events,
+            Table::Samples => traces::Table::Samples,
+            Table::Blocks => traces::Table::Blocks,
+            Table::Processes => traces::Table::Processes,
+            Table::Sizes => traces::Table::Sizes,
+            Table::Threads => traces::Table::Threads,
+            Table::Marks => traces::Table::Marks,
+            Table::Stacks => traces::Table::Stacks,
         }
     }
+}
 
-    /// What they are, for people.
-    pub fn text(self) -> &'static str {
-        match self {
-            Of::Peak => "live at the peak",
-            Of::Allocated => "allocated",
-            Of::End => "live at the end",
+impl From<Format> for traces::Format {
+    fn from(format: Format) -> traces::Format {
+        match format {
+            Format::Csv => traces::Format::Csv,
+            Format::Jsonl => traces::Format::Jsonl,
+            Format::Parquet => traces::Format::Parquet,
+            Format::Collapsed => traces::Format::Collapsed,
+            Format::Flame => traces::Format::Flame,
+            Format::Pprof => traces::Format::Pprof,
+            Format::Firefox => traces::Format::Firefox,
+        }
+    }
+}
+
+impl From<Of> for of::Of {
+    fn from(of: Of) -> of::Of {
+        match of {
+            Of::Peak => of::Of::Peak,
+            Of::Allocated => of::Of::Allocated,
+            Of::End => of::Of::End,
         }
     }
 }
@@ -310,7 +332,7 @@ pub enum TraceAction {
     /// Write a table.
     Export(ExportOptions),
     /// Make a trace of another tool's recording.
-    Import(ImportOptions),
+    Import(Import),
     /// Compare two traces.
     Diff {
         /// The first one.
@@ -318,59 +340,21 @@ pub enum TraceAction {
         /// The second one.
         after: PathBuf,
         /// Which bytes.
-        of: Of,
+        of: of::Of,
         /// Whether to print JSON instead of text.
         json: bool,
     },
 }
 
-/// The resolved arguments of `import`.
-#[derive(Debug)]
-pub struct ImportOptions {
-    /// The recording.
-    pub recording: PathBuf,
-    /// The trace.
-    pub output: PathBuf,
-    /// Whether the trace may be replaced.
-    pub overwrite: bool,
-    /// Average requested bytes between two blocks whose stacks are taken.
-    pub stack_bytes: u64,
-    /// The format; none: the first bytes show it.
-    pub from: Option<foreign::Format>,
-}
-
 /// The resolved arguments of `export`.
 #[derive(Debug)]
 pub struct ExportOptions {
-    /// The trace.
-    pub trace: PathBuf,
-    /// Which table.
-    pub table: Table,
-    /// In which format.
-    pub format: Format,
-    /// Which bytes of stacks.
-    pub of: Of,
-    /// The process.
-    pub process: Option<u32>,
+    /// What is written.
+    pub export: Export,
     /// The file; none: standard output.
     pub output: Option<PathBuf>,
-    /// The dataset to add the trace to. Then the other options do not apply.
-    pub dataset: Option<DatasetOptions>,
-}
-
-/// The description of a trace in a dataset.
-#[derive(Debug)]
-pub struct DatasetOptions {
-    /// The dataset's folder.
-    pub folder: PathBuf,
-    /// The host on which the trace was recorded; none: the one that it names.
-    pub host: Option<String>,
-    /// The day on which the trace was recorded; none: the one that it names.
-    pub day: Option<String>,
-    /// The release of the program.
-    pub release: Option<String>,
-    /// Results files of replays of the trace.
-    pub replays: Vec<PathBuf>,
+    /// The dataset to add the trace to. Then only the trace and the process apply.
+    pub dataset: Option<Entry>,
 }
 
 impl TraceArgs {
@@ -390,7 +374,7 @@ impl TraceArgs {
             TraceVerb::Diff(args) => TraceAction::Diff {
                 before: args.before,
                 after: args.after,
-                of: args.of,
+                of: args.of.into(),
                 json: args.json,
             },
             TraceVerb::Check(args) => TraceAction::Check {
@@ -398,13 +382,15 @@ impl TraceArgs {
                 json: args.json,
             },
             TraceVerb::Export(args) => TraceAction::Export(ExportOptions {
-                trace: args.trace,
-                table: args.table,
-                format: args.format,
-                of: args.of,
-                process: args.process,
+                export: Export {
+                    trace: args.trace,
+                    table: args.table.into(),
+                    format: args.format.into(),
+                    of: args.of.into(),
+                    process: args.process,
+                },
                 output: args.output,
-                dataset: args.dataset.map(|folder| DatasetOptions {
+                dataset: args.dataset.map(|folder| Entry {
                     folder,
                     host: args.host,
                     day: args.day,
@@ -412,10 +398,8 @@ impl TraceArgs {
                     replays: args.replays,
                 }),
             }),
-            TraceVerb::Import(args) => TraceAction::Import(ImportOptions {
+            TraceVerb::Import(args) => TraceAction::Import(Import {
                 recording: args.recording,
-                output: args.output,
-                overwrite: args.overwrite,
                 stack_bytes: args.stacks,
                 from: args.from.map(|from| match from {
                     Recording::Heaptrack => foreign::Format::Heaptrack,
@@ -423,6 +407,8 @@ impl TraceArgs {
                     Recording::MemoryReplay => foreign::Format::MemoryReplay,
                     Recording::Mtrace => foreign::Format::Mtrace,
                 }),
+                output: args.output,
+                overwrite: args.overwrite,
             }),
         }
     }

@@ -1,135 +1,56 @@
 //! `loam trace export`: writes a table, stacks, a profile or a dataset, to a file, a folder or
-//! standard output.
+//! standard output. `loam_export::traces` knows the formats.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
+use std::path::Path;
 
 use anyhow::Result;
 
-use loam_lab::replay::{self, lineage};
-use loam_lab::traces::summary;
+use loam_export::traces::dataset::{self, Entry};
+use loam_format::words;
+use loam_lab::traces::file::{require_other_file, LateFile};
 
-use super::args::{ExportOptions, Format, Table};
-use super::rows::{Rows, Sink};
-use super::tables::{self, EventRow};
-use super::{dataset, firefox, profile};
+use super::args::ExportOptions;
 use crate::exit::Exit;
-use crate::output::{self, LateFile};
+use crate::output;
 
 /// Runs the export.
 pub fn run(options: &ExportOptions) -> Result<Exit> {
-    if let Some(dataset) = &options.dataset {
-        dataset::write(&options.trace, options.process, dataset)?;
+    let export = &options.export;
+    if let Some(entry) = &options.dataset {
+        add(&export.trace, export.process, entry)?;
         return Ok(Exit::Done);
     }
-    lineage::require_file(&options.trace)?;
-    let needs_stacks = matches!(
-        options.format,
-        Format::Collapsed | Format::Flame | Format::Pprof
-    );
-    if needs_stacks || options.table == Table::Stacks {
-        profile::require_stacks(&options.trace)?;
-    }
-    match &options.output {
+    export.require()?;
+    let told = match &options.output {
         Some(path) => {
-            output::require_other_file(&options.trace, path)?;
+            require_other_file(&export.trace, path)?;
             let mut file = LateFile::new(path);
-            write(options, BufWriter::new(&mut file))?;
+            let told = export.write(BufWriter::new(&mut file))?;
             file.finish()?;
+            told
         }
-        None => write(options, BufWriter::new(io::stdout()))?,
-    }
+        None => export.write(BufWriter::new(io::stdout()))?,
+    };
+    output::print_warnings(&told);
     Ok(Exit::Done)
 }
 
-fn write(options: &ExportOptions, out: impl Write + Send) -> Result<()> {
-    match options.format {
-        Format::Collapsed | Format::Flame | Format::Pprof => profile::write(options, out),
-        Format::Firefox => firefox::write(options, out),
-        Format::Csv | Format::Jsonl | Format::Parquet => {
-            // The error itself must show that the reader has gone, so it is taken out of the error
-            // around it.
-            rows(options, out).map_err(|error| match error.downcast::<replay::ReplayError>() {
-                Ok(replay::ReplayError::Io { source, .. }) => source.into(),
-                Ok(other) => other.into(),
-                Err(other) => other,
-            })
-        }
+fn add(trace: &Path, process: Option<u32>, entry: &Entry) -> Result<()> {
+    let added = dataset::write(trace, process, entry)?;
+    let processes = |count| words::count_of(count, "process", "processes");
+    if added.left_out > 0 {
+        output::say(&format!(
+            "{} with less than 1 % of the events left out; --process names one",
+            processes(added.left_out)
+        ));
     }
-}
-
-fn rows(options: &ExportOptions, out: impl Write + Send) -> Result<()> {
-    let survey = replay::survey(&options.trace)?;
-    let header = serde_json::to_string(&survey.header)?;
-    let format = options.format;
-    let chosen: Vec<u32> = match (options.process, options.table) {
-        (Some(process), _) => vec![survey.choose(Some(process))?],
-        // Blocks and stacks have many rows, so only one process is exported.
-        (None, Table::Blocks | Table::Stacks) => vec![survey.choose(None)?],
-        (None, _) => survey.processes.keys().copied().collect(),
-    };
-    let figures = |process: &u32| summary::of(&survey, *process);
-    let rows = match options.table {
-        Table::Events => {
-            let mut rows = Rows::new::<EventRow>(format, &header, out)?;
-            for damage in tables::events(&survey, options.process, &mut rows)? {
-                output::print_warning(&damage);
-            }
-            rows
-        }
-        Table::Samples => {
-            let mut rows = Rows::new::<tables::SampleRow>(format, &header, out)?;
-            for process in chosen {
-                tables::samples(&survey, process, &mut rows)?;
-            }
-            rows
-        }
-        Table::Blocks => {
-            let mut rows = Rows::new::<tables::BlockRow>(format, &header, out)?;
-            for process in chosen {
-                tables::blocks(&survey, process, &mut rows)?;
-            }
-            rows
-        }
-        Table::Processes => {
-            let mut rows = Rows::new::<tables::ProcessRow>(format, &header, out)?;
-            for process in &chosen {
-                rows.row(&tables::process(&survey, &figures(process)?))?;
-            }
-            rows
-        }
-        Table::Sizes => {
-            let mut rows = Rows::new::<tables::SizeRow>(format, &header, out)?;
-            for process in &chosen {
-                for row in tables::sizes(&figures(process)?) {
-                    rows.row(&row)?;
-                }
-            }
-            rows
-        }
-        Table::Threads => {
-            let mut rows = Rows::new::<tables::ThreadRow>(format, &header, out)?;
-            for process in &chosen {
-                for row in tables::threads(&figures(process)?) {
-                    rows.row(&row)?;
-                }
-            }
-            rows
-        }
-        Table::Marks => {
-            let mut rows = Rows::new::<tables::MarkRow>(format, &header, out)?;
-            for process in chosen {
-                tables::marks(&survey, process, &mut rows)?;
-            }
-            rows
-        }
-        Table::Stacks => {
-            let mut rows = Rows::new::<tables::StackRow>(format, &header, out)?;
-            for process in chosen {
-                tables::stacks(&survey, process, &mut rows)?;
-            }
-            rows
-        }
-    };
-    rows.finish()?;
+    output::print_warnings(&added.doubts);
+    output::say(&format!(
+        "{} of {} in {}",
+        processes(added.processes),
+        output::path(trace),
+        output::path(&entry.folder)
+    ));
     Ok(())
 }

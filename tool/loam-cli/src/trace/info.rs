@@ -1,25 +1,23 @@
-//! The contents of a trace, for people and as JSON.
+//! The contents of a trace, for people.
 
 use std::path::Path;
 
 use anyhow::Result;
-use serde_json::json;
 
 use loam_format::plain;
 use loam_format::trace::{Ended, How, Mark};
 use loam_format::units::{self, decimal, Unit};
 use loam_format::words;
-use loam_lab::replay::{self, ProcessSurvey, Survey};
-use loam_lab::traces::marks;
-use loam_lab::traces::stacks::{self, Stacks, Typed};
-use loam_lab::traces::summary::{self, Summary};
+use loam_lab::replay::{ProcessSurvey, Survey};
+use loam_lab::traces::contents::Contents;
+use loam_lab::traces::stacks::{Stacks, Typed};
+use loam_lab::traces::summary::Summary;
 use loam_process::symbols::Symbols;
 use loam_report::grid::Grid;
 use loam_report::style::bold;
 use loam_report::terminal;
 
 use crate::exit::Exit;
-use crate::names;
 use crate::output;
 
 /// How many rows of a list are shown; the JSON has all.
@@ -32,86 +30,24 @@ const TYPES: usize = 3;
 
 /// Prints the contents.
 pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
-    let survey = replay::survey(trace)?;
-    let stream = survey.choose(process)?;
-    let summary = summary::of(&survey, stream)?;
-    let stacks = stacks::of(&survey, stream)?;
-    let marks = marks::of(&survey, stream)?;
+    let contents = Contents::of(trace, process)?;
     let mut symbols = Symbols::default();
-    let text = if json {
-        let value = as_json(&survey, &summary, stacks.as_ref(), &marks, &mut symbols);
-        serde_json::to_string_pretty(&value)? + "\n"
-    } else {
-        as_text(&survey, &summary, stacks.as_ref(), &marks, &mut symbols)
+    let text = match json {
+        true => serde_json::to_string_pretty(&contents.document(&mut symbols))? + "\n",
+        false => as_text(&contents, &mut symbols),
     };
     output::write_stdout(&text)?;
-    names::warn_of_other_files(&symbols);
-    if let Some(cut) = survey.processes[&stream].cut() {
+    output::print_warnings(&symbols.doubts());
+    let survey = &contents.survey;
+    if let Some(cut) = survey.processes[&contents.summary.process].cut() {
         output::print_warning(&cut);
     }
-    for damage in &survey.damage {
-        output::print_warning(damage);
-    }
+    output::print_warnings(&survey.damage);
     Ok(Exit::Done)
 }
 
-fn as_json(
-    survey: &Survey,
-    summary: &Summary,
-    stacks: Option<&Stacks>,
-    marks: &[Mark],
-    symbols: &mut Symbols,
-) -> serde_json::Value {
-    let processes: Vec<_> = survey
-        .processes
-        .iter()
-        .map(|(stream, process)| {
-            json!({
-                "number": stream,
-                "process": process.process,
-                "end": process.end,
-                "events": process.events,
-                "dropped": process.dropped,
-                "threads": process.threads,
-                "first_time": process.first_time,
-                "last_time": process.last_time,
-                "samples": process.sample_count,
-            })
-        })
-        .collect();
-    let stacks = stacks.map(|stacks| {
-        let sites = stacks.sites.iter().map(|site| {
-            json!({
-                "functions": stacks.names(site, symbols),
-                "allocated": site.allocated,
-                "allocated_error": site.allocated.error(),
-                "peak": site.peak,
-                "peak_error": site.peak.error(),
-                "types": site.types,
-            })
-        });
-        json!({ "stack_bytes": stacks.mean, "sites": sites.collect::<Vec<_>>() })
-    });
-    json!({
-        "trace": survey.path,
-        "stacks": stacks,
-        "marks": marks,
-        "bytes": survey.bytes,
-        "header": survey.header,
-        "processes": processes,
-        "summary": summary,
-        "damage": survey.damage,
-        "missing_events": survey.missing,
-    })
-}
-
-fn as_text(
-    survey: &Survey,
-    summary: &Summary,
-    stacks: Option<&Stacks>,
-    marks: &[Mark],
-    symbols: &mut Symbols,
-) -> String {
+fn as_text(contents: &Contents, symbols: &mut Symbols) -> String {
+    let (survey, summary, marks) = (&contents.survey, &contents.summary, &contents.marks);
     let bold = bold();
     let header = &survey.header;
     let events: u64 = survey
@@ -207,7 +143,7 @@ fn as_text(
     if !marks.is_empty() {
         text += &(String::from("\n") + &terminal::grid(&named(marks, process)));
     }
-    if let Some(stacks) = stacks {
+    if let Some(stacks) = &contents.stacks {
         text += &(String::from("\n") + &heaviest(stacks, header.weighted, symbols));
     }
     text + &wrong(summary, survey)

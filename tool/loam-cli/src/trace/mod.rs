@@ -3,18 +3,11 @@
 //! recordings (`import`), and compares two (`diff`).
 
 pub mod args;
-mod dataset;
 mod diff;
 mod export;
-mod firefox;
-mod flame;
 mod head;
 mod import;
 mod info;
-mod parquet;
-mod profile;
-mod rows;
-mod tables;
 
 use std::path::Path;
 
@@ -41,7 +34,7 @@ pub fn run(action: &TraceAction) -> Result<Exit> {
         } => head::run(trace, *number, *process),
         TraceAction::Check { trace, json } => check(trace, *json),
         TraceAction::Export(options) => export::run(options),
-        TraceAction::Import(options) => import::run(options),
+        TraceAction::Import(import) => import::run(import),
         TraceAction::Diff {
             before,
             after,

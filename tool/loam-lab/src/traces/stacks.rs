@@ -6,8 +6,11 @@
 //! variance is estimated by the sum of `(s/p)^2 (1 - p)`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
-use loam_format::trace::{chance, Action, Block, Frame, Item, Module, Stack};
+use anyhow::bail;
+use loam_format::plain;
+use loam_format::trace::{chance, Action, Block, Frame, Item, Module, Stack, Wanted};
 use loam_process::symbols::{Function, Symbols};
 use serde::Serialize;
 
@@ -237,6 +240,21 @@ pub struct Change {
     pub address: u64,
     /// The bytes that it stands for; negative if the block ended.
     pub bytes: f64,
+}
+
+/// Fails unless the trace has stacks.
+pub fn require(trace: &Path) -> anyhow::Result<()> {
+    let wanted = Wanted {
+        events: false,
+        tables: false,
+    };
+    if lineage::open(trace, wanted)?.header().stack_bytes == 0 {
+        bail!(
+            "{} has no stacks; record the program with `loam record --stacks`",
+            plain::path(trace)
+        );
+    }
+    Ok(())
 }
 
 /// Reads the stacks; `None` if the trace has none.

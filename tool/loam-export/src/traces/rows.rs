@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use loam_format::plain;
 
-use super::args::Format;
 use super::parquet::Parquet;
+use super::Format;
 
 /// The kind of values in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

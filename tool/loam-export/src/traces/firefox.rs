@@ -16,17 +16,16 @@ use loam_lab::replay;
 use loam_lab::traces::{live, marks, stacks};
 use loam_process::symbols::Symbols;
 
-use super::args::ExportOptions;
 use super::rows::Visible;
-use crate::names;
+use super::Export;
 
 /// How many spans of time the track of live bytes has points for. It is more than a screen is wide.
 const SPANS: u64 = 4_000;
 
-/// Writes the profile of a process.
-pub fn write(options: &ExportOptions, out: impl Write) -> Result<()> {
-    let survey = replay::survey(&options.trace)?;
-    let stream = survey.choose(options.process)?;
+/// Writes the profile of a process. Returns the doubts about the functions' names.
+pub fn write(export: &Export, out: impl Write) -> Result<Vec<String>> {
+    let survey = replay::survey(&export.trace)?;
+    let stream = survey.choose(export.process)?;
     let process = &survey.processes[&stream];
     let name = match process.process.program.as_str() {
         "" => "program",
@@ -83,8 +82,7 @@ pub fn write(options: &ExportOptions, out: impl Write) -> Result<()> {
     let mut out = BufWriter::new(Visible::new(out));
     serde_json::to_writer(&mut out, &profile)?;
     out.flush()?;
-    names::warn_of_other_files(&symbols);
-    Ok(())
+    Ok(symbols.doubts())
 }
 
 fn at(nanoseconds: u64) -> Timestamp {

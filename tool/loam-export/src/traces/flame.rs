@@ -7,13 +7,11 @@ use maud::{html, Markup};
 use loam_format::plain;
 use loam_format::units::bytes;
 use loam_lab::replay::Survey;
+use loam_lab::traces::of::Of;
 use loam_lab::traces::paths;
 use loam_lab::traces::stacks::{Estimate, Site, Stacks};
 use loam_process::symbols::Symbols;
 use loam_report::flame::{FlamePage, Stack};
-
-use super::args::Of;
-use crate::output;
 
 /// Call paths in the table, and functions of each.
 const PATHS: usize = 40;
@@ -60,7 +58,7 @@ pub fn page(
         None => bail!(
             "no bytes of process {stream} of {} are {}, so there is nothing to draw; --of can \
              count others",
-            output::path(&survey.path),
+            plain::path(&survey.path),
             of.text()
         ),
     }
@@ -91,7 +89,7 @@ fn facts(survey: &Survey, stream: u32, total: &Estimate, of: Of) -> Markup {
     html! {
         dl.facts {
             div { dt { "Trace" } dd {
-                (output::path(&survey.path)) ", recorded " (plain::line(&header.started))
+                (plain::path(&survey.path)) ", recorded " (plain::line(&header.started))
                 ", " (format!("{seconds:.0} s"))
             } }
             div { dt { "Process" } dd { (process.process.pid) ": " (plain::line(&command)) } }

@@ -13,7 +13,6 @@ use loam_process::symbols::Symbols;
 
 use super::profile;
 use super::rows::{Kind, Row, Sink};
-use crate::names;
 
 /// The kind of a column, by the type of its field.
 trait Typed {
@@ -484,10 +483,10 @@ pub fn marks(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()> {
     Ok(())
 }
 
-/// Writes a process's stacks, if it has any.
-pub fn stacks(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()> {
+/// Writes a process's stacks, if it has any. Returns the doubts about the functions' names.
+pub fn stacks(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<Vec<String>> {
     let Some(stacks) = stacks::of(survey, process)? else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let mut symbols = Symbols::default();
     for site in &stacks.sites {
@@ -501,8 +500,7 @@ pub fn stacks(survey: &Survey, process: u32, out: &mut impl Sink) -> Result<()> 
             peak_bytes: site.peak.bytes,
         })?;
     }
-    names::warn_of_other_files(&symbols);
-    Ok(())
+    Ok(symbols.doubts())
 }
 
 impl EventRow {

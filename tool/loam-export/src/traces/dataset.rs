@@ -16,17 +16,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context, Result};
 use tempfile::NamedTempFile;
 
-use loam_format::words;
+use loam_format::plain;
 use loam_lab::experiments::replay as trials;
 use loam_lab::replay::{self, Survey};
 use loam_lab::traces::summary;
 use loam_lab::{plan, store};
 
-use super::args::DatasetOptions;
 use super::parquet::Parquet;
 use super::rows::{Row, Sink};
 use super::tables::{self, ReplayRow};
-use crate::output;
 
 /// Characters of the trace's digest.
 const DIGITS: usize = 16;
@@ -34,13 +32,39 @@ const DIGITS: usize = 16;
 /// process costs a walk over the trace.
 const SHARE: u64 = 100;
 
+/// The description of a trace in a dataset.
+#[derive(Debug)]
+pub struct Entry {
+    /// The dataset's folder.
+    pub folder: PathBuf,
+    /// The host on which the trace was recorded; none: the one that it names.
+    pub host: Option<String>,
+    /// The day on which the trace was recorded; none: the one that it names.
+    pub day: Option<String>,
+    /// The release of the program.
+    pub release: Option<String>,
+    /// Results files of replays of the trace.
+    pub replays: Vec<PathBuf>,
+}
+
+/// What was added to a dataset.
+#[derive(Debug, Default)]
+pub struct Added {
+    /// How many processes.
+    pub processes: usize,
+    /// How many others had too few events.
+    pub left_out: usize,
+    /// The doubts about the functions' names.
+    pub doubts: Vec<String>,
+}
+
 /// Adds the trace to the dataset.
-pub fn write(trace: &Path, process: Option<u32>, options: &DatasetOptions) -> Result<()> {
+pub fn write(trace: &Path, process: Option<u32>, entry: &Entry) -> Result<Added> {
     let survey = replay::survey_of_all(trace)?;
     survey.choose(process)?;
     let digest = plan::digest(trace)?;
-    let place = Place::of(&survey, &digest, options)?;
-    let chosen = chosen(&survey, process);
+    let place = Place::of(&survey, &digest, entry)?;
+    let (chosen, left_out) = chosen(&survey, process);
     let mut programs: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for process in &chosen {
         programs
@@ -48,9 +72,10 @@ pub fn write(trace: &Path, process: Option<u32>, options: &DatasetOptions) -> Re
             .or_default()
             .push(*process);
     }
-    let replays = replays(&digest, &options.replays)?;
+    let replays = replays(&digest, &entry.replays)?;
+    let mut doubts = Vec::new();
     for (program, processes) in &programs {
-        place.write(&survey, program, processes)?;
+        doubts.extend(place.write(&survey, program, processes)?);
         for (results, rows) in &replays {
             let rows: Vec<_> = rows
                 .iter()
@@ -64,32 +89,25 @@ pub fn write(trace: &Path, process: Option<u32>, options: &DatasetOptions) -> Re
             file.keep()?;
         }
     }
-    output::say(&format!(
-        "{} of {} in {}",
-        words::count_of(chosen.len(), "process", "processes"),
-        output::path(trace),
-        output::path(&options.folder)
-    ));
-    Ok(())
+    Ok(Added {
+        processes: chosen.len(),
+        left_out,
+        doubts,
+    })
 }
 
-/// The processes that get a row: those with at least a hundredth of the events.
-fn chosen(survey: &Survey, process: Option<u32>) -> Vec<u32> {
+/// The processes that get a row: those with at least a hundredth of the events. Also how many have
+/// fewer.
+fn chosen(survey: &Survey, process: Option<u32>) -> (Vec<u32>, usize) {
     if let Some(process) = process {
-        return vec![process];
+        return (vec![process], 0);
     }
     let events: u64 = survey.processes.values().map(|one| one.events).sum();
     let (large, small): (Vec<u32>, Vec<u32>) = survey
         .processes
         .keys()
         .partition(|stream| survey.processes[stream].events * SHARE >= events.max(1));
-    if !small.is_empty() {
-        output::say(&format!(
-            "{} with less than 1 % of the events left out; --process names one",
-            words::count_of(small.len(), "process", "processes"),
-        ));
-    }
-    large
+    (large, small.len())
 }
 
 fn program(survey: &Survey, process: u32) -> String {
@@ -108,7 +126,7 @@ fn replays(digest: &str, results: &[PathBuf]) -> Result<Vec<(String, Vec<ReplayR
         if rows.is_empty() {
             bail!(
                 "{} has no trial of this trace; `loam replay TRACE --json FILE` writes such a file",
-                output::path(path)
+                plain::path(path)
             );
         }
         let own = plan::digest(path)?;
@@ -128,38 +146,40 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn of(survey: &Survey, digest: &str, options: &'a DatasetOptions) -> Result<Place<'a>> {
+    fn of(survey: &Survey, digest: &str, entry: &'a Entry) -> Result<Place<'a>> {
         let header = &survey.header;
-        let shown = output::path(&survey.path);
-        let host = options.host.clone().unwrap_or(header.host.clone());
+        let shown = plain::path(&survey.path);
+        let host = entry.host.clone().unwrap_or(header.host.clone());
         if host.is_empty() {
             bail!("{shown} does not say on which host it was recorded; name it with --host");
         }
         let started = header.started.split('T').next().unwrap_or("");
-        let day = options.day.clone().unwrap_or(started.to_owned());
+        let day = entry.day.clone().unwrap_or(started.to_owned());
         if !is_day(&day) {
             bail!(
                 "{shown} does not say on which day it was recorded; name it with --day YYYY-MM-DD"
             );
         }
         Ok(Place {
-            folder: &options.folder,
+            folder: &entry.folder,
             host,
             day,
             id: digest[..DIGITS.min(digest.len())].to_owned(),
             header: serde_json::to_string(header)?,
-            release: options.release.as_deref(),
+            release: entry.release.as_deref(),
         })
     }
 
-    /// Writes the tables of the processes of one program.
-    fn write(&self, survey: &Survey, program: &str, processes: &[u32]) -> Result<()> {
+    /// Writes the tables of the processes of one program. Returns the doubts about the functions'
+    /// names.
+    fn write(&self, survey: &Survey, program: &str, processes: &[u32]) -> Result<Vec<String>> {
         let mut rows = self.table::<tables::ProcessRow>(program, &self.id)?;
         let mut sizes = self.table::<tables::SizeRow>(program, &self.id)?;
         let mut threads = self.table::<tables::ThreadRow>(program, &self.id)?;
         let mut samples = self.table::<tables::SampleRow>(program, &self.id)?;
         let mut marks = self.table::<tables::MarkRow>(program, &self.id)?;
         let mut stacks = self.table::<tables::StackRow>(program, &self.id)?;
+        let mut doubts = Vec::new();
         for process in processes {
             let figures = summary::of(survey, *process)?;
             rows.row(&tables::process(survey, &figures))?;
@@ -167,14 +187,15 @@ impl<'a> Place<'a> {
             tables::threads(&figures).try_for_each(|row| threads.row(&row))?;
             tables::samples(survey, *process, &mut samples)?;
             tables::marks(survey, *process, &mut marks)?;
-            tables::stacks(survey, *process, &mut stacks)?;
+            doubts.extend(tables::stacks(survey, *process, &mut stacks)?);
         }
         rows.keep()?;
         sizes.keep()?;
         threads.keep()?;
         samples.keep()?;
         marks.keep()?;
-        stacks.keep()
+        stacks.keep()?;
+        Ok(doubts)
     }
 
     /// Begins a file of a table.
@@ -185,7 +206,7 @@ impl<'a> Place<'a> {
             .join(format!("host={}", escaped(&self.host)))
             .join(format!("program={}", escaped(program)))
             .join(format!("day={}", escaped(&self.day)));
-        let told = || format!("{} can not be written", output::path(&folder));
+        let told = || format!("{} can not be written", plain::path(&folder));
         fs::create_dir_all(&folder).with_context(told)?;
         // Readers skip names that begin like this.
         let file = tempfile::Builder::new()
@@ -221,7 +242,7 @@ impl Sink for Part {
 impl Part {
     /// Gives the file its name. If the table has no rows, there is no file.
     fn keep(self) -> Result<()> {
-        let told = || format!("{} can not be written", output::path(&self.path));
+        let told = || format!("{} can not be written", plain::path(&self.path));
         self.rows.finish().with_context(told)?;
         if self.any {
             use std::os::unix::fs::PermissionsExt;

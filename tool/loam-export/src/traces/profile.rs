@@ -3,53 +3,34 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
-use std::path::Path;
 
 use anyhow::{bail, Result};
 use flate2::{write::GzEncoder, Compression};
 use prost::Message;
 
 use loam_format::plain;
-use loam_format::trace::Wanted;
-use loam_lab::replay::{self, lineage};
+use loam_lab::replay;
+use loam_lab::traces::of::Of;
 use loam_lab::traces::stacks::{self, Place, Site, Stacks};
 use loam_process::symbols::{Function, Symbols};
 
-use super::args::{ExportOptions, Format, Of};
-use super::flame;
-use crate::names;
-use crate::output;
+use super::{flame, Export, Format};
 
-/// Fails unless the trace has stacks.
-pub fn require_stacks(trace: &Path) -> Result<()> {
-    let wanted = Wanted {
-        events: false,
-        tables: false,
-    };
-    if lineage::open(trace, wanted)?.header().stack_bytes == 0 {
-        bail!(
-            "{} has no stacks; record the program with `loam record --stacks`",
-            output::path(trace)
-        );
-    }
-    Ok(())
-}
-
-/// Writes the stacks of a process.
-pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
-    let survey = replay::survey(&options.trace)?;
-    let stream = survey.choose(options.process)?;
+/// Writes the stacks of a process. Returns the doubts about the functions' names.
+pub fn write(export: &Export, mut out: impl Write) -> Result<Vec<String>> {
+    let survey = replay::survey(&export.trace)?;
+    let stream = survey.choose(export.process)?;
     let Some(stacks) = stacks::of(&survey, stream)? else {
         bail!(
             "process {stream} of {} has no stacks: it asked for less than the {} bytes that `loam \
              record --stacks` leaves between two; record it with `--stacks=64K`, or name another \
              process with --process",
-            output::path(&options.trace),
+            plain::path(&export.trace),
             survey.header.stack_bytes
         );
     };
     let mut symbols = Symbols::default();
-    match options.format {
+    match export.format {
         Format::Pprof => {
             let profile = pprof(&stacks, &mut symbols);
             let mut zip = GzEncoder::new(out, Compression::default());
@@ -57,17 +38,16 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
             zip.finish()?.flush()?;
         }
         Format::Flame => {
-            let page = flame::page(&survey, stream, &stacks, options.of, &mut symbols)?;
+            let page = flame::page(&survey, stream, &stacks, export.of, &mut symbols)?;
             out.write_all(page.as_bytes())?;
             out.flush()?;
         }
         _ => {
-            collapsed(&stacks, options.of, &mut symbols, &mut out)?;
+            collapsed(&stacks, export.of, &mut symbols, &mut out)?;
             out.flush()?;
         }
     }
-    names::warn_of_other_files(&symbols);
-    Ok(())
+    Ok(symbols.doubts())
 }
 
 /// A stack as one line, the outermost function first. Semicolons separate frames. The line may go
