@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use loam_lab::options::MeasureOptions;
+use loam_lab::replay::{Speed, Which};
 
-use crate::replay::args::{measured, parse_speed, Speed};
-use crate::replay::Which;
+use crate::replay::args::{measured, parse_speed};
 
 /// Say which allocator and settings suit a recorded program best, and what they save.
 ///

@@ -5,17 +5,17 @@ mod verify;
 
 use std::path::Path;
 
-use anyhow::{bail, Context, Result};
+use anyhow::Result;
 
-use loam_format::results::{AllocatorRecord, Results, Status, TraceRecord};
-use loam_lab::advise::apart::{self, Separated};
-use loam_lab::advise::hints::{self, Hint};
-use loam_lab::advise::page::{looks_like_advice, Advised, Answer};
-use loam_lab::advise::{self, rooms, Place};
-use loam_lab::allocators::{discover, spec, Allocator};
+use loam_format::results::{Results, TraceRecord};
+use loam_lab::advise::answer::{answer, believed, separations, spec_of};
+use loam_lab::advise::page::looks_like_advice;
+use loam_lab::advise::{self, apart, hints, rooms};
+use loam_lab::allocators::{discover, spec};
 use loam_lab::measure::Ending;
 use loam_lab::options::MeasureOptions;
 use loam_lab::plan::{self, Plan, Ready};
+use loam_lab::replay::judge;
 use loam_lab::store::{looks_like_results, Store};
 use loam_lab::traces::{lives, shapes, stacks};
 use loam_process::layout::Layout;
@@ -36,7 +36,7 @@ pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
         Some(path) => Some(Store::claim(path, looks_like_advice)?),
         None => None,
     };
-    let survey = replay::survey(&options.which)?;
+    let survey = options.which.survey()?;
     let stop = Stop::when_asked()?;
     let folder = replay::folder()?;
     let stream = survey.choose(options.which.process)?;
@@ -117,33 +117,6 @@ pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Replays that keep long-lived blocks apart, and the recorded allocator that they are compared
-/// with. None where that one or Loam is not here.
-fn separations(
-    record: &TraceRecord,
-    available: &[Allocator],
-    specs: &[String],
-    lives: &lives::Found,
-) -> Vec<String> {
-    let library = spec::known("loam", available).and_then(|loam| loam.path.as_deref());
-    let base = spec::known(&record.recorded_allocator, available);
-    let (Some(base), Some(library)) = (base, library) else {
-        return Vec::new();
-    };
-    let mut more = apart::candidates(&base.name, library, lives);
-    if !more.is_empty() && !specs.contains(&base.name) {
-        more.push(base.name.clone());
-    }
-    more
-}
-
-/// What the user wrote for that label.
-fn spec_of(label: &str, specs: &[String]) -> String {
-    let prefix = format!("{label}=");
-    let named = specs.iter().find(|spec| spec.starts_with(&prefix));
-    named.map_or_else(|| label.to_owned(), String::clone)
-}
-
 fn trials(
     plan: Plan,
     measure: &MeasureOptions,
@@ -154,93 +127,19 @@ fn trials(
     let store = Store::claim(&folder.join("results.json"), looks_like_results)?;
     let mut results = plan.into_results(measure, layout);
     match lab::trials(&mut results, &store, measure, stop)? {
-        Ending::Interrupted(signal) => Err(Coded {
-            exit: Exit::Signal(signal),
-            message: "interrupted; no advice".to_owned(),
-        }
-        .into()),
+        Ending::Interrupted(signal) => Err(interrupted(signal)),
         Ending::Unsaved { error, .. } => Err(error.into()),
         Ending::Complete => {
-            replay::judge(&mut results);
+            judge(&mut results);
             Ok(results)
         }
     }
 }
 
-/// The label of the recorded allocator, if its replay is the program's.
-fn believed(results: &Results) -> Result<String> {
-    let trace = results.experiments[0]
-        .trace
-        .as_ref()
-        .context("nothing was replayed")?;
-    let judged = loam_lab::experiments::replay::judged(trace.error.as_ref(), trace);
-    match (&trace.same_allocator, trace.error) {
-        (Some(base), Some(error)) if error.reproduces => Ok(base.clone()),
-        _ => bail!("no advice is drawn from this trace. {judged}"),
-    }
-}
-
-fn record<'r>(results: &'r Results, label: &str) -> Result<&'r AllocatorRecord> {
-    let mut records = results.allocators.iter();
-    let record = records.find(|record| record.label == label);
-    record.context("the advised allocator is not in the plan")
-}
-
-fn advised(results: &Results, label: &str) -> Result<Advised> {
-    let trace = results.experiments[0].trace.as_ref();
-    let command = &trace.context("nothing was replayed")?.command;
-    Ok(Advised {
-        allocator: label.to_owned(),
-        line: advise::line(record(results, label)?, command),
-    })
-}
-
-fn answer(
-    results: &Results,
-    base: &str,
-    places: Vec<Place>,
-    separated: Option<Separated>,
-    hints: Vec<Hint>,
-) -> Result<Answer> {
-    let trace = results.experiments[0]
-        .trace
-        .as_ref()
-        .context("nothing was replayed")?;
-    let advised = match advise::best(&places, base) {
-        Some(place) => Some(advised(results, &place.allocator)?),
-        None => None,
+fn interrupted(signal: u8) -> anyhow::Error {
+    let coded = Coded {
+        exit: Exit::Signal(signal),
+        message: "interrupted; no advice".to_owned(),
     };
-    let mut remarks = vec![loam_lab::experiments::replay::judged(
-        trace.error.as_ref(),
-        trace,
-    )];
-    remarks.extend(trace.remarks.iter().cloned());
-    match trace.speed_percent {
-        0 => remarks.push(
-            "The program's pauses were left out: what a heap gives back as time passes is not in \
-             these figures."
-                .to_owned(),
-        ),
-        percent if percent > 100 => remarks.push(format!(
-            "The program's pauses were {:.0} times shorter: a heap that gives memory back as time \
-             passes gave back less (--speed 1 keeps them whole).",
-            percent as f64 / 100.0
-        )),
-        _ => {}
-    }
-    let failed = results.failed();
-    let failed = failed.filter(|trial| trial.status != Status::Unavailable);
-    remarks.extend(failed.map(|trial| format!("Left out: {} failed.", trial.describe())));
-    Ok(Answer {
-        trace: trace.path.display().to_string(),
-        command: trace.command.clone(),
-        recorded: base.to_owned(),
-        advised,
-        verified: None,
-        frontier: Answer::frontier_of(&places),
-        places,
-        separated,
-        hints,
-        remarks,
-    })
+    coded.into()
 }

@@ -1,31 +1,22 @@
 //! `loam advise --verify`: runs the command on what the replays advise.
 
-use std::ffi::OsString;
 use std::path::Path;
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 
-use loam_format::results::{AllocatorRecord, Results};
+use loam_format::results::Results;
+use loam_lab::advise::answer::{advised, record};
 use loam_lab::advise::page::Answer;
 use loam_lab::advise::verify::{self, Verification, Verified};
-use loam_lab::measure::order;
-use loam_lab::measure::real::{self, Real, RealError};
+use loam_lab::measure::real::RealError;
 use loam_lab::measure::watchdog::Watchdog;
-use loam_process::preload;
+use loam_lab::measure::ways::{self, Way};
 
 use super::args::AdviseOptions;
-use crate::exit::{Coded, Exit};
+use super::interrupted;
 use crate::lab::stop::Stop;
 use crate::output;
 use crate::run::require_preloadable;
-
-/// A way to run the command, and what it took.
-struct Way {
-    label: String,
-    environment: Vec<(OsString, OsString)>,
-    runs: Vec<Real>,
-    failed: Option<String>,
-}
 
 /// Runs the command, and takes back an advice that does not hold.
 pub fn run(
@@ -43,7 +34,7 @@ pub fn run(
     }
     let mut ways = Vec::new();
     for label in [&answer.recorded].into_iter().chain(&candidates) {
-        let record = super::record(results, label)?;
+        let record = record(results, label)?;
         if let Some(library) = &record.path {
             let arguments = &options.command[1..];
             require_preloadable(program, arguments, library, false, "run on it", "loam run")?;
@@ -51,33 +42,15 @@ pub fn run(
         ways.push(Way::of(record));
     }
     let watchdog = Watchdog::start()?;
-    let timeout = options.measure.timeout;
-    let rounds = options.measure.rounds;
+    let (timeout, rounds) = (options.measure.timeout, options.measure.rounds);
     for round in 0..rounds {
         output::say(&format!("really run: round {} of {rounds}", round + 1));
-        let all: Vec<usize> = (0..ways.len()).collect();
-        for at in order::shuffled(&all, round) {
-            let way = &mut ways[at];
-            if way.failed.is_some() {
-                continue;
-            }
-            let command = &options.command;
-            match real::run(program, command, &way.environment, timeout, stop, &watchdog) {
-                Ok(run) => way.runs.push(run),
-                Err(RealError::Stopped(signal)) => {
-                    return Err(Coded {
-                        exit: Exit::Signal(signal),
-                        message: "interrupted; no advice".to_owned(),
-                    }
-                    .into())
-                }
-                // Without its figures there is nothing to compare with.
-                Err(error) if at == 0 => {
-                    bail!("the command can not be tried on {}: {error}", way.label)
-                }
-                Err(error) => way.failed = Some(error.to_string()),
-            }
-        }
+        let command = (program, options.command.as_slice());
+        let done = ways::round(&mut ways, round, command, timeout, stop, &watchdog);
+        done.map_err(|error| match error.downcast_ref() {
+            Some(RealError::Stopped(signal)) => interrupted(*signal),
+            _ => error,
+        })?;
     }
     let (base, others) = ways
         .split_first()
@@ -91,31 +64,9 @@ pub fn run(
         .collect();
     let verification = Verification::of(&base.runs, judged);
     answer.advised = match verification.held() {
-        Some(held) => Some(super::advised(results, &held.allocator)?),
+        Some(held) => Some(advised(results, &held.allocator)?),
         None => None,
     };
     answer.verified = Some(verification);
     Ok(())
-}
-
-impl Way {
-    fn of(record: &AllocatorRecord) -> Way {
-        let settings = record.environment.iter();
-        let mut environment: Vec<(OsString, OsString)> = settings
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect();
-        if let Some(library) = &record.path {
-            let before = std::env::var_os("LD_PRELOAD");
-            environment.push((
-                "LD_PRELOAD".into(),
-                preload::with_ours_first(library, before),
-            ));
-        }
-        Way {
-            label: record.label.clone(),
-            environment,
-            runs: Vec::new(),
-            failed: None,
-        }
-    }
 }

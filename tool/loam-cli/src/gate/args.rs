@@ -6,9 +6,9 @@ use clap::Args;
 
 use loam_lab::gate::limits::{Limit, Limits};
 use loam_lab::options::MeasureOptions;
+use loam_lab::replay::{Speed, Which};
 
-use crate::replay::args::{measured, parse_fixed_speed, Speed};
-use crate::replay::Which;
+use crate::replay::args::{measured, parse_fixed_speed};
 
 /// Fail when a recorded program needs more memory, page faults or processor time than a baseline.
 ///

@@ -6,27 +6,28 @@
 
 pub mod args;
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{bail, Context, Result};
 
 use loam_format::results::Results;
-use loam_format::trace::MAGIC;
 use loam_lab::allocators::{discover, spec};
 use loam_lab::gate::baseline::{looks_like_baseline, Baseline};
-use loam_lab::gate::{self, limits, Against, Gated};
+use loam_lab::gate::{self, Against, Gated};
 use loam_lab::measure::Ending;
 use loam_lab::plan::{self, Plan};
+use loam_lab::replay::{judge, Which};
 use loam_lab::store::{looks_like_results, Store};
+use loam_lab::traces::file::is_trace;
 use loam_lab::traces::summary::{self, SizeClass};
 use loam_process::layout::Layout;
 
 use crate::exit::Exit;
 use crate::lab::{self, stop::Stop};
 use crate::output;
-use crate::replay::{self, Which};
+use crate::replay;
 use args::GateOptions;
 
 /// The baseline that the user named.
@@ -40,7 +41,7 @@ enum Reference {
 /// Runs the verb.
 pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
     let replayer = replay::find_replayer(layout)?;
-    let survey = replay::survey(&options.which)?;
+    let survey = options.which.survey()?;
     let reference = reference(options)?;
     let mut measure = options.measure.clone();
     if measure.allocators.is_empty() {
@@ -72,7 +73,7 @@ pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
         .context("the trace's allocator can not be replayed on; --allocator names another one")?;
     let mut before_sizes = Vec::new();
     if let Reference::Trace(which) = &reference {
-        let survey = replay::survey(which)?;
+        let survey = which.survey()?;
         let ready = match replay::ready(which, &survey, folders.1.path(), &stop) {
             Err(error) => return replay::interrupted(&error).ok_or(error),
             Ok(ready) => ready,
@@ -88,7 +89,7 @@ pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
         Ending::Unsaved { error, .. } => return Err(error.into()),
         Ending::Complete => {}
     }
-    refuse(&results, options)?;
+    gate::require_believed(&results, &options.limits)?;
     match &reference {
         Reference::New(store) => write_baseline(store, &results, &allocator, &sizes),
         Reference::File(baseline) => answer(
@@ -140,11 +141,6 @@ fn reference(options: &GateOptions) -> Result<Reference> {
     Ok(Reference::File(Box::new(baseline)))
 }
 
-fn is_trace(path: &Path) -> bool {
-    let mut head = [0; MAGIC.len()];
-    File::open(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok()) && head == *MAGIC
-}
-
 /// Replays. The results go to the user's file, or are deleted with the folder.
 fn trials(
     plan: Plan,
@@ -163,41 +159,11 @@ fn trials(
     store.lock()?;
     let mut results = plan.into_results(measure, layout);
     let ending = lab::trials(&mut results, &store, measure, stop)?;
-    replay::judge(&mut results);
+    judge(&mut results);
     if matches!(ending, Ending::Complete) {
         loam_lab::store::save(&results, &store)?;
     }
     Ok((results, ending))
-}
-
-/// Refuses to judge if trials failed, or if the replay does not reproduce the program.
-fn refuse(results: &Results, options: &GateOptions) -> Result<()> {
-    if let Some(trial) = results.failed().next() {
-        bail!(
-            "{} failed: {}; nothing was compared",
-            trial.describe(),
-            trial.reason.as_deref().unwrap_or("no reason known")
-        );
-    }
-    let error = results.experiments[0]
-        .trace
-        .as_ref()
-        .and_then(|trace| trace.error);
-    let (Some(error), Some(most)) = (error, options.limits.of(limits::ERROR)) else {
-        return Ok(());
-    };
-    let worst = error.at_peak.abs().max(error.on_average);
-    if worst > most {
-        bail!(
-            "the replay is {:.1} % off from what was recorded, and {:.1} % is the most that is \
-             believed: its figures are not the program's. `docs/replay.md` says what makes such \
-             traces; --limit error={:.0}% believes it",
-            100.0 * worst,
-            100.0 * most,
-            (100.0 * worst).ceil()
-        );
-    }
-    Ok(())
 }
 
 fn write_baseline(

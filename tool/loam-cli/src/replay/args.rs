@@ -7,8 +7,7 @@ use clap::Args;
 
 use loam_format::results::Form;
 use loam_lab::options::{Earlier, MeasureOptions};
-
-use super::Which;
+use loam_lab::replay::{Speed, Which};
 
 /// Repeat a recorded program's requests on other allocators, and measure memory and time.
 ///
@@ -83,38 +82,6 @@ back by the clock
 Exit code 0 if all trials succeeded, 1 if a trial failed or the replay is not close enough to the \
 program, 2 if the trace
 can not be replayed.";
-
-/// How fast.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Speed {
-    /// With pauses; a long recording goes faster.
-    Auto,
-    /// Percent of the recording's speed; 0: without pauses.
-    Percent(u64),
-}
-
-/// Chosen: the nanoseconds that a trial with `auto` may take. A shorter time distorts what
-/// allocators give back by the clock in more recordings; a longer one makes a run on ten allocators
-/// a matter of many minutes.
-const TRIAL_NS: u64 = 10_000_000_000;
-
-impl Speed {
-    /// Percent of the recording's speed, for a recording of this length. 0: without pauses.
-    pub fn percent(self, nanoseconds: u64) -> u64 {
-        match self {
-            Speed::Percent(percent) => percent,
-            Speed::Auto => {
-                let exact = u128::from(nanoseconds) * 100 / u128::from(TRIAL_NS);
-                u64::try_from(exact)
-                    .unwrap_or(u64::MAX)
-                    .clamp(100, MOST_PERCENT)
-            }
-        }
-    }
-}
-
-/// The most that the replayer takes.
-const MOST_PERCENT: u64 = 1_000_000;
 
 /// Reads `auto`, `max` or a number.
 pub fn parse_speed(text: &str) -> Result<Speed, String> {

@@ -8,8 +8,10 @@
 //!
 //! Memory is the average resident, time that of the processor. Nothing here measures. `apart`
 //! judges replays that keep long-lived blocks apart, `hints` says what to change in the program,
-//! `verify` judges real runs, `page` is the answer as text, JSON and HTML.
+//! `verify` judges real runs, `answer` puts all of it together, `page` has it as text, JSON and
+//! HTML.
 
+pub mod answer;
 pub mod apart;
 pub mod hints;
 pub mod page;

@@ -15,7 +15,10 @@ mod judge;
 pub mod limits;
 mod page;
 
+use anyhow::{bail, Result};
+
 pub use judge::{judge, Against, Gated, Judged, Outcome};
+use limits::Limits;
 pub use page::{markdown, text};
 
 use loam_format::results::Results;
@@ -30,6 +33,36 @@ use crate::experiments::replay;
 pub const NOW: &str = "replay";
 /// The name of the experiment that replays the baseline's trace.
 pub const BEFORE: &str = "baseline";
+
+/// Refuses to judge if trials failed, or if the replay does not reproduce the program.
+pub fn require_believed(results: &Results, limits: &Limits) -> Result<()> {
+    if let Some(trial) = results.failed().next() {
+        bail!(
+            "{} failed: {}; nothing was compared",
+            trial.describe(),
+            trial.reason.as_deref().unwrap_or("no reason known")
+        );
+    }
+    let error = results.experiments[0]
+        .trace
+        .as_ref()
+        .and_then(|trace| trace.error);
+    let (Some(error), Some(most)) = (error, limits.of(limits::ERROR)) else {
+        return Ok(());
+    };
+    let worst = error.at_peak.abs().max(error.on_average);
+    if worst > most {
+        bail!(
+            "the replay is {:.1} % off from what was recorded, and {:.1} % is the most that is \
+             believed: its figures are not the program's. `docs/replay.md` says what makes such \
+             traces; --limit error={:.0}% believes it",
+            100.0 * worst,
+            100.0 * most,
+            (100.0 * worst).ceil()
+        );
+    }
+    Ok(())
+}
 
 /// A figure that is compared.
 #[derive(Debug, Clone, Copy)]

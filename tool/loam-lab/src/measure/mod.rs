@@ -13,6 +13,7 @@
 //! allocators of one experiment run next to each other, because the state of the machine is then
 //! the same.
 
+pub mod estimate;
 mod heat;
 mod launch;
 mod noise;
@@ -20,6 +21,7 @@ pub mod order;
 pub mod real;
 mod trial;
 pub mod watchdog;
+pub mod ways;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -6,6 +6,7 @@
 //!           live blocks
 //! touched   how many pages of each large block were resident in its life; a side file, by number
 //!           of the block
+//! which     the process, the speed, and what the results say of them
 //! prepare   operations, thread by thread, into the prepared file that native/replayer reads
 //! ```
 //!
@@ -27,16 +28,30 @@ mod slots;
 mod streams;
 pub mod survey;
 mod touched;
+mod which;
 
 pub use error::{note as note_errors, of_run, RunError, LARGEST as LARGEST_ERROR};
 pub use prepare::{prepare, Prepared, Wishes};
 pub use survey::{survey, survey_of_all, ProcessSurvey, Survey};
+pub use which::{Speed, Which};
 
 use std::io;
 use std::path::PathBuf;
 
+use loam_format::results::Results;
 use loam_format::trace::ReadError;
 use thiserror::Error;
+
+/// Notes the error of the replay; false if it is known and too large, or if the trace can not have
+/// one.
+pub fn judge(results: &mut Results) -> bool {
+    note_errors(results);
+    let mut traces = results
+        .experiments
+        .iter()
+        .filter_map(|one| one.trace.as_ref());
+    traces.all(|trace| trace.imported.is_none() && trace.error.is_none_or(|error| error.reproduces))
+}
 
 /// Why a trace can not be replayed.
 #[derive(Debug, Error)]
