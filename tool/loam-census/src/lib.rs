@@ -4,6 +4,9 @@
 //!  target (process or core) -> heap: table of blocks -> graph: edges, types
 //!                           -> owner: walk, holders -> census: rows
 //!          '-> modules: files, symbols -> types              '-> roots ---------'
+//!
+//! census, diff of two -> document (a file, for programs), page (for a browser),
+//!                        diagnosis (what grows)
 //! ```
 //!
 //! Nothing is stopped, written or prepared. Nothing that is read is trusted: time and memory are
@@ -16,12 +19,15 @@ mod again;
 pub mod census;
 pub mod content;
 pub mod core;
+pub mod diagnosis;
 pub mod diff;
+pub mod document;
 pub mod graph;
 pub mod heap;
 pub mod modules;
 pub mod names;
 pub mod owner;
+pub mod page;
 pub mod python;
 pub mod roots;
 mod shared;

@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod command;
+pub mod document;
 pub mod examined;
 pub mod family;
 pub mod file;

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use loam_process::ending::Reason;
+
 /// The exit codes that the help documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -49,6 +51,21 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// A reader that has had enough is no failure of ours.
+impl From<Reason> for Exit {
+    fn from(reason: Reason) -> Exit {
+        match reason {
+            Reason::NoReader => Exit::Done,
+            _ => Exit::Signal(reason.signal()),
+        }
+    }
+}
+
+/// Ends the process where a verb does not: the one place for it besides `main`.
+pub fn leave(reason: Reason) -> ! {
+    std::process::exit(Exit::from(reason).code().into())
+}
+
 /// An error that insists on its own exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -72,5 +89,11 @@ mod tests {
         };
         assert_eq!(Exit::of_error(&coded.into()), Exit::NotFound);
         assert_eq!(Exit::Signal(2).code(), 130);
+    }
+
+    #[test]
+    fn a_missing_reader_is_no_failure() {
+        assert_eq!(Exit::from(Reason::NoReader), Exit::Done);
+        assert_eq!(Exit::from(Reason::NoTerminal), Exit::Signal(1));
     }
 }

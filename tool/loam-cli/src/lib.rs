@@ -8,7 +8,7 @@
 //! judges them, `census` says what live blocks are, `trim` gives free pages back, `pins` says whose
 //! blocks keep sparse pages and `map` draws them, `mcp` answers assistants, `recipes` says which
 //! verb answers what, `generate` prints the documentation that is made from the help. `output`
-//! prints messages; `ending` listens for signals and for streams that go away.
+//! prints messages, `exit` has the codes.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,6 @@ pub mod census;
 pub mod check;
 pub mod cli;
 pub mod doctor;
-pub mod ending;
 pub mod exit;
 pub mod export;
 pub mod gate;
@@ -44,8 +43,8 @@ use clap::CommandFactory;
 use loam_process::layout::Layout;
 
 use cli::{Cli, Verb};
-use ending::Watch;
-use exit::Exit;
+use exit::{leave, Exit};
+use loam_process::ending::Watch;
 
 /// Runs the verb that the command line named.
 pub fn dispatch(cli: Cli) -> Result<Exit> {
@@ -63,8 +62,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::LabWatchdog => {}
         // A signal ends it at once, and a question with it; the reader of an answer may go away
         // between two.
-        Verb::Mcp(_) => drop(Watch::at_once(&[]).begin()?),
-        Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
+        Verb::Mcp(_) => drop(Watch::at_once(&[]).begin(leave)?),
+        Verb::Export(_) => drop(Watch::pipe_signal_only().begin(leave)?),
         Verb::Allocators(_)
         | Verb::Check(_)
         | Verb::Stats(_)
@@ -74,13 +73,13 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Map(_)
         | Verb::Recipes(_)
         | Verb::Generate(_) => {
-            drop(Watch::at_once(&[]).begin()?);
+            drop(Watch::at_once(&[]).begin(leave)?);
         }
         // A keeper ends in good order.
         #[cfg(target_arch = "x86_64")]
         Verb::Trim(ref args) if args.is_keeper() => {}
         #[cfg(target_arch = "x86_64")]
-        Verb::Trim(_) => drop(Watch::at_once(&[]).begin()?),
+        Verb::Trim(_) => drop(Watch::at_once(&[]).begin(leave)?),
     }
     let layout = Layout::discover();
     match cli.verb {

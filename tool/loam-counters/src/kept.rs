@@ -4,10 +4,14 @@
 //! sum of classes + mixed spans = span_free_bytes + span_tail_bytes - unbacked_bytes
 //! ```
 
+use anyhow::{anyhow, bail, Result};
 use loam_format::counters::ids;
+use loam_process::allocator::GLIBC;
+use loam_process::process::Identity;
 use serde::Serialize;
 
 use crate::snapshot::{ClassFigures, HeapFigures, Snapshot};
+use crate::view::View;
 
 /// A size class, summed over all heaps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -35,6 +39,37 @@ pub struct Kept {
     pub free_bytes: u64,
     /// Freed bytes in threads' caches. They are not part of `free_bytes`.
     pub cached_bytes: u64,
+}
+
+/// What a process allocates with, as far as its blocks can be seen.
+#[derive(Debug)]
+pub enum Seen {
+    /// glibc's malloc: its heap can be walked.
+    Glibc,
+    /// Loam: its counters.
+    Loam(Kept),
+}
+
+/// Looks which heap a process has; an error where its blocks can not be seen.
+pub fn heap_of(identity: &Identity) -> Result<Seen> {
+    let view = View::of(identity.clone())?;
+    if let Some(snapshot) = view.snapshot() {
+        return Ok(Seen::Loam(of(snapshot)));
+    }
+    view.counters.as_ref().map_err(|error| anyhow!("{error}"))?;
+    let name = view
+        .allocator
+        .as_ref()
+        .map_or("an unknown allocator", |one| &one.name);
+    if name == GLIBC {
+        return Ok(Seen::Glibc);
+    }
+    bail!(
+        "{} ({}) is on {name}, whose blocks can not be seen from outside: record it with `loam \
+         record --stacks -- COMMAND`, and name the trace instead",
+        identity.name,
+        identity.key.pid
+    )
 }
 
 /// Computes the figures over all heaps.

@@ -4,8 +4,10 @@
 //! ```text
 //! locate (where is the directory?) -> reader (its tables' records, copied until they settle)
 //!     -> derive -> snapshot -> account (every resident byte by name)
-//!                           -> view (the whole process), verdict (in a sentence)
-//! watch: many processes, tick by tick
+//!                           -> view (the whole process), verdict (in a sentence),
+//!                              document (all figures, for programs)
+//! watch: many processes, tick by tick; live: the same for a user who looks at them
+//! diagnosis: what is wrong with a process's memory; trim: its free pages go back
 //! ```
 //!
 //! A process is not trusted: its memory determines figures, and determines control flow only within
@@ -18,8 +20,10 @@ pub mod account;
 pub mod blocks;
 mod derive;
 pub mod diagnosis;
+pub mod document;
 pub mod image;
 pub mod kept;
+pub mod live;
 pub mod locate;
 mod pe;
 mod published;
@@ -29,6 +33,8 @@ mod settle;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+pub mod trim;
 pub mod verdict;
 pub mod view;
 pub mod watch;

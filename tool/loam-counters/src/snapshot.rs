@@ -192,6 +192,14 @@ pub struct LockFigures {
     pub refused: u64,
 }
 
+impl LockFigures {
+    /// Whether the lock was never taken. A heap has a lock for each size class, and most programs
+    /// never take most of them.
+    pub fn is_unused(&self) -> bool {
+        self.taken + self.waited + self.refused == 0
+    }
+}
+
 /// All counters of a process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Snapshot {

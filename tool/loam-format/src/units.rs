@@ -66,6 +66,30 @@ pub fn decimal(value: f64) -> String {
     format!("{}{prefix}", significant(scaled))
 }
 
+/// `1,600,000`
+pub fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// An amount with its sign: `+1.20 GiB`
+pub fn signed(amount: i64, show: impl Fn(u64) -> String) -> String {
+    let sign = if amount < 0 { '-' } else { '+' };
+    format!("{sign}{}", show(amount.unsigned_abs()))
+}
+
+/// A part in percent.
+pub fn percent(part: u64, whole: u64) -> String {
+    decimal(100.0 * part as f64 / whole.max(1) as f64)
+}
+
 /// `1.20 GiB`
 pub fn bytes(value: f64) -> String {
     const STEPS: [(f64, &str); 4] = [
@@ -144,6 +168,13 @@ mod tests {
         assert_eq!(Unit::Count.show(25_600_000.0), "25.6 M");
         assert_eq!(Unit::Ratio.show(1.934), "1.93x");
         assert_eq!(Unit::Ratio.show(f64::NAN), "-");
+        assert_eq!(grouped(1_600_000), "1,600,000");
+        assert_eq!((grouped(0), grouped(999)), ("0".into(), "999".into()));
+        assert_eq!(signed(-2048, |size| bytes(size as f64)), "-2.00 KiB");
+        assert_eq!(
+            (signed(1000, grouped), percent(1, 8)),
+            ("+1,000".into(), "12.5".into())
+        );
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub enum ChoiceError {
         /// A remedy, as the end of a sentence.
         hint: String,
     },
+    /// Several processes have that name.
+    #[error("{0}")]
+    Ambiguous(String),
     /// The table of processes can not be read.
     #[error("the list of processes can not be read: {0}")]
     Unlisted(#[from] std::io::Error),
@@ -102,6 +105,42 @@ pub fn all() -> Result<Vec<Identity>, std::io::Error> {
     found.extend(unread.filter_map(|pid| Identity::sketch(pid).ok()));
     found.sort_by_key(|identity| identity.key);
     Ok(found)
+}
+
+/// The one process that the target means.
+pub fn one(target: &Target) -> Result<Identity, ChoiceError> {
+    let mut found = find(target)?;
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        _ => Err(ChoiceError::Ambiguous(ambiguous(
+            target,
+            &found,
+            "name one by its number",
+        ))),
+    }
+}
+
+/// How many processes are listed if a name is ambiguous.
+const LISTED: usize = 20;
+
+/// The message that a name is ambiguous, with the processes; `remedy` says what to do.
+pub fn ambiguous(target: &Target, found: &[Identity], remedy: &str) -> String {
+    let name = match target {
+        Target::Name(name) => name.as_str(),
+        Target::Pid(_) => "the number",
+    };
+    let mut message = format!(
+        "`{name}` names {}; {remedy}:",
+        words::count_of(found.len(), "process", "processes")
+    );
+    for identity in found.iter().take(LISTED) {
+        let command = words::excerpt(&identity.command, 60);
+        message += &format!("\n  {:>7}  {}", identity.key.pid, command);
+    }
+    if found.len() > LISTED {
+        message += &format!("\n  and {} more", found.len() - LISTED);
+    }
+    message
 }
 
 /// The processes that the target means: one for a number, one or more for a name.

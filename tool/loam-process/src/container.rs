@@ -32,6 +32,13 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Whether the group uses this part of its limit, without what the kernel can take back.
+    pub fn uses(&self, part: f64) -> bool {
+        let used = self.memory_used.unwrap_or(0);
+        let used = used.saturating_sub(self.memory_reclaimable) as f64;
+        self.memory.is_some_and(|limit| used >= limit as f64 * part)
+    }
+
     /// Reads the limits of a process.
     pub fn of(pid: Pid) -> Limits {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! a file      layout, parts, preload (which heap) -> elf, script, privilege (can it be preloaded?)
-//! a process   choose (PID, NAME or PATTERN) -> process (who it is) -> mappings
+//! a process   choose (PID, NAME or PATTERN), largest -> process (who it is) -> mappings
 //!                 -> residence (where memory is), allocator (what it allocates with)
 //!                 -> remote (its bytes) -> glibc (its heap)
 //!                 -> container (what it may use)
@@ -12,6 +12,7 @@
 //!             jit (names of code that was made at run time), python (its functions)
 //! growth      perf (the kernel's samples) -> sites: stacks under which the heap grows
 //! probes      on an allocator's functions, for short times -> sites: stacks whose blocks stay
+//! itself      ending: how this process is asked to end
 //! ```
 //!
 //! A process may hold up any look at it. So looks are done `apart`, and no more often than their
@@ -28,11 +29,13 @@ pub mod choose;
 pub mod code;
 pub mod container;
 pub mod elf;
+pub mod ending;
 pub mod gently;
 pub mod glibc;
 pub mod growth;
 pub mod held_files;
 pub mod jit;
+pub mod largest;
 pub mod layout;
 pub mod mappings;
 pub mod named_places;

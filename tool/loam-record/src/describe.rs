@@ -7,10 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::SystemTime;
 
-use loam_format::results::machine::Machine;
 use loam_format::trace::{Clock, Header, Module, Process};
 use loam_lab::allocators::{discover, Allocator};
+use loam_lab::machine;
 use loam_process::code;
 use loam_process::layout::Layout;
 use loam_process::mappings;
@@ -180,7 +181,9 @@ impl Modules {
 }
 
 /// What stands before everything.
-pub fn header(machine: &Machine, command: &[String], started: String) -> Header {
+pub fn header(command: &[String]) -> Header {
+    let machine = machine::current();
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let setting = |path: &str| fs::read_to_string(path).ok();
     let huge_pages = ["enabled", "defrag", "shmem_enabled"]
         .iter()

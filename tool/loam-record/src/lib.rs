@@ -4,7 +4,9 @@
 //! rings -> drain -+-> board: notes, figures -> write (trace)
 //! /proc -> sample -'     |
 //!                        +-> stacks (unwound), describe (processes, modules), unrecorded
-//! probes, growth -> paths, stays -> written (trace)
+//! start, attach, target: how it begins; recording, ends: until it ends
+//!
+//! probed, growth -> paths, stays -> written (trace); grower: growth without a trace
 //! ```
 //!
 //! Whatever goes wrong here, the recorded program goes on: its recorder switches itself off.
@@ -17,10 +19,17 @@ pub mod board;
 pub mod cost;
 pub mod describe;
 pub mod drain;
+pub mod ends;
+pub mod grower;
+pub mod growth;
 pub mod paths;
+pub mod probed;
+pub mod recording;
 pub mod sample;
 mod stacks;
+pub mod start;
 pub mod stays;
+pub mod target;
 pub mod unrecorded;
 pub mod write;
 pub mod written;

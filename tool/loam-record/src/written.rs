@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -11,7 +11,6 @@ use loam_format::trace::{
     AllocFamily, Clock, End, Ended, Event, FreeFamily, Header, How, Named, Process, Record, Stack,
     Statistics, Stay, Stream, Writer,
 };
-use loam_lab::machine;
 use loam_process::allocator;
 use loam_process::code::{Checksums, Same};
 use loam_process::mappings;
@@ -53,6 +52,12 @@ impl Written {
         self.writer.is_full()
     }
 
+    /// Why a recording ends whose file is full.
+    pub fn full() -> (Ended, String) {
+        let why = "the file has reached its --max-size";
+        (Ended::Running, why.to_owned())
+    }
+
     /// Begins a trace that says of itself what it is a sample of.
     pub fn begin(
         file: File,
@@ -62,13 +67,12 @@ impl Written {
         most: Option<u64>,
     ) -> Result<Written> {
         let began = now();
-        let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let header = Header {
             stack_bytes: 1,
             weighted: true,
             sampled: sampled.to_owned(),
             clock: Clock::default(),
-            ..describe::header(&machine::current(), words, started)
+            ..describe::header(words)
         };
         let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let found = mappings::read_names(pid).unwrap_or_default();

@@ -4,7 +4,7 @@ use loam_census::census::{Census, Row};
 use loam_census::diff::Change;
 use loam_census::types::Kind;
 use loam_format::plain;
-use loam_format::units::{bytes, decimal};
+use loam_format::units::{bytes, decimal, grouped as count, percent, signed};
 use loam_report::columns;
 use loam_report::style::{bold, dim};
 
@@ -21,32 +21,8 @@ fn show(amount: u64) -> String {
     bytes(amount as f64)
 }
 
-/// A number with its digits in groups.
-pub fn count(amount: u64) -> String {
-    let digits = amount.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// An amount with its sign.
-pub fn signed(amount: i64, show: impl Fn(u64) -> String) -> String {
-    let sign = if amount < 0 { '-' } else { '+' };
-    format!("{sign}{}", show(amount.unsigned_abs()))
-}
-
 fn paragraph(text: &str) -> String {
     columns::wrap(text, WIDTH).join("\n") + "\n"
-}
-
-/// A part in percent.
-pub fn share(part: u64, whole: u64) -> String {
-    decimal(100.0 * part as f64 / whole.max(1) as f64)
 }
 
 /// The name of a row, with what kind of row it is.
@@ -85,7 +61,7 @@ pub fn census(of: &str, census: &Census, top: usize, leaks: bool) -> String {
          one.",
         count(live.blocks),
         show(live.bytes),
-        share(census.typed_bytes(), live.bytes),
+        percent(census.typed_bytes(), live.bytes),
     ));
     if !leaks {
         text += &rows(&census.rows, top);

@@ -1,23 +1,22 @@
 //! `loam check`: does the program use the replacement of malloc?
 
 pub mod args;
-mod json;
 mod text;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{anyhow, Result};
 
 use loam_check::examined::Examined;
 use loam_check::findings::{self, Severity};
-use loam_check::{process, program};
+use loam_check::{command, document, process, program};
 use loam_process::apart;
 use loam_process::layout::Layout;
 use loam_process::preload::find_library;
 
-use crate::exit::{Coded, Exit};
+use crate::exit::Exit;
 use crate::output;
-use crate::run::{layout_for, resolve_command};
+use crate::run::layout_for;
 use args::{CheckOptions, Target};
 
 /// Runs the verb.
@@ -25,18 +24,12 @@ pub fn run(options: &CheckOptions, layout: &Layout) -> Result<Exit> {
     let (target, library) = (options.target.clone(), options.library.clone());
     let layout = layout.clone();
     let examined = apart::within(move || examine(&target, library.as_deref(), &layout));
-    let examined = examined.unwrap_or_else(|doing| {
-        let message = format!("nothing can be said of it: {doing}");
-        Err(Coded {
-            exit: Exit::Error,
-            message,
-        }
-        .into())
-    })?;
+    let examined =
+        examined.unwrap_or_else(|doing| Err(anyhow!("nothing can be said of it: {doing}")))?;
     let findings = findings::diagnose(&examined);
     let verdict = findings::verdict(&examined, &findings);
     let text = if options.json {
-        serde_json::to_string_pretty(&json::document(&examined, verdict, &findings))? + "\n"
+        serde_json::to_string_pretty(&document::document(&examined, verdict, &findings))? + "\n"
     } else {
         text::render(&examined, verdict, &findings)
     };
@@ -54,12 +47,8 @@ pub fn run(options: &CheckOptions, layout: &Layout) -> Result<Exit> {
 fn examine(target: &Target, library: Option<&Path>, layout: &Layout) -> Result<Examined> {
     let program = match target {
         Target::Process(pid) => return process::examine(*pid),
-        Target::Program(program) => resolve_command(program)
-            // The shell's exit codes are only for verbs that start a program.
-            .map_err(|error| Coded {
-                exit: Exit::Error,
-                message: error.to_string(),
-            })?,
+        // The shell's exit codes are only for verbs that start a program.
+        Target::Program(program) => command::resolve(program)?,
     };
     // A program that contains the heap needs no preload, unless the caller names a library.
     if library.is_none() && program::brings_loam(&program)? {

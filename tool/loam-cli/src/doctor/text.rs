@@ -6,6 +6,8 @@ use loam_report::columns;
 use loam_report::style::{bold, dim};
 
 use loam_counters::diagnosis::{Finding, RuledOut};
+use loam_record::grower::Grown;
+use loam_record::paths;
 
 use super::Answer;
 
@@ -48,7 +50,7 @@ pub fn render(answer: &Answer) -> String {
     page += &out(&answer.diagnosis.ruled_out);
     if let Some(grown) = answer.stacks {
         page += "\n";
-        page += &grown.text();
+        page += &stacks(grown);
     }
     page
 }
@@ -161,6 +163,47 @@ fn out(all: &[RuledOut]) -> String {
         if !lines.is_empty() {
             text += &format!("\n{title}\n{dim}{}{dim:#}\n", lines.join("\n"));
         }
+    }
+    text
+}
+
+/// The function is named through which this part came, and that is the nearest to the allocation.
+const MOST: f64 = 0.8;
+
+/// Under which stacks the heap grew.
+fn stacks(grown: &Grown) -> String {
+    let seen: f64 = grown.paths.iter().map(|path| path.bytes).sum();
+    let total = grown.total.map_or(seen, |total| total as f64);
+    let mut text = format!(
+        "Under these call paths {} came to the heap in {:.0} s",
+        bytes(total),
+        grown.seconds
+    );
+    if grown.paths.is_empty() {
+        return format!(
+            "No memory came to the heap in {:.0} s{}.\n",
+            grown.seconds,
+            match grown.total {
+                Some(total) if total > 0 => format!(
+                    " with a page fault that was seen, though {} more are resident",
+                    bytes(total as f64)
+                ),
+                _ => String::new(),
+            }
+        );
+    }
+    text += ":\n";
+    if let Some((function, share)) = loam_lab::traces::paths::common(&grown.paths, MOST) {
+        text += &format!(
+            "\n  {:.0} % of it came through {}\n",
+            100.0 * share,
+            loam_format::plain::line(function)
+        );
+    }
+    text += &paths::text(&grown.paths);
+    // Huge pages that the kernel made later, and faults that were lost.
+    if total - seen > 0.1 * total && grown.total.is_some() {
+        text += &format!("\n  {} without a stack\n", bytes(total - seen));
     }
     text
 }

@@ -6,8 +6,8 @@ use clap::Args;
 use regex_lite::Regex;
 
 use loam_export::listen::Listen;
-
-use crate::export::otlp::{Collector, Delivery};
+use loam_export::otlp::collector::Collector;
+use loam_export::otlp::sender::Delivery;
 
 /// Offer the counters of all processes on Loam to Prometheus, or send them to OpenTelemetry.
 ///

@@ -17,7 +17,7 @@ pub mod stop;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 
 use loam_format::results::Results;
 use loam_format::{plain, words};
@@ -28,10 +28,10 @@ use loam_lab::outputs::Outputs;
 use loam_lab::plan::{self, Plan};
 use loam_lab::store::Store;
 use loam_lab::{compare, draw, merge, resume, store};
+use loam_process::ending::Watch;
 use loam_process::layout::Layout;
 
-use crate::ending::Watch;
-use crate::exit::{Coded, Exit};
+use crate::exit::{leave, Exit};
 use crate::output;
 use args::{LabAction, LabArgs};
 use progress::Bar;
@@ -46,11 +46,11 @@ pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
             html,
             markdown,
         } => {
-            Watch::at_once(&[]).begin()?;
+            Watch::at_once(&[]).begin(leave)?;
             show(&results, html.as_deref(), markdown)
         }
         LabAction::Compare { a, b } => {
-            Watch::at_once(&[]).begin()?;
+            Watch::at_once(&[]).begin(leave)?;
             let (before, after) = (store::load(&a)?, store::load(&b)?);
             let styled = output::stdout_is_styled();
             output::write_stdout(&compare::render(&before, &after, styled))?;
@@ -117,15 +117,10 @@ pub fn carry_out(
     let table = draw::table::render(&results, output::stdout_is_styled());
     let shown = output::write_stdout(&table);
     if let Ending::Unsaved { error, lost } = ending {
-        let message = format!(
+        bail!(
             "{error}\n  Measuring was stopped. Finished trials up to this one are in the file; \
              not in it: {lost}.\n  --resume goes on from there."
         );
-        return Err(Coded {
-            exit: Exit::Error,
-            message,
-        }
-        .into());
     }
     draw::report(&results, &outputs.html)?;
     output::say(&format!("results: {}", output::path(outputs.json.path())));

@@ -4,8 +4,9 @@
 use std::io;
 
 use loam_lab::measure;
+use loam_process::ending::{Ending, Watch};
 
-use crate::ending::{Ending, Stream, Watch};
+use crate::exit::leave;
 
 /// Whether measuring is to stop.
 #[derive(Debug, Clone, Default)]
@@ -18,7 +19,8 @@ impl Stop {
     /// terminal or pipe that gets progress and results. A second signal ends the process at once:
     /// an impatient user is right.
     pub fn when_asked() -> io::Result<Stop> {
-        let ending = Watch::in_good_order(&[Stream::Out, Stream::Error]).begin()?;
+        let ending = Watch::in_good_order(&[rustix::stdio::stdout(), rustix::stdio::stderr()])
+            .begin(leave)?;
         Ok(Stop { ending })
     }
 }

@@ -6,20 +6,22 @@ use std::path::PathBuf;
 
 use anyhow::{anyhow, bail, Result};
 
+use loam_counters::kept::{heap_of, Seen};
 use loam_format::units::bytes;
 use loam_lab::pins;
+use loam_lab::pins::target::{named, Named};
 use loam_lab::store::Store;
 use loam_process::apart;
 use loam_process::symbols::Symbols;
 
 use crate::exit::Exit;
 use crate::output;
-use crate::pins::{heap_of, named, Named, Seen};
 use args::MapOptions;
 
 /// Runs the verb.
 pub fn run(options: &MapOptions) -> Result<Exit> {
     let named = named(&options.target, options.process)?;
+    output::print_warnings(&named.faults());
     let name = match &named {
         Named::Trace(survey, _) => survey.path.file_stem().map_or_else(
             || "trace".to_owned(),

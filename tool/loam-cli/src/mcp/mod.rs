@@ -10,7 +10,6 @@
 //! at its time limit.
 
 pub mod args;
-mod processes;
 mod tools;
 
 use std::process::Stdio;
@@ -27,6 +26,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+
+use loam_process::largest::largest;
 
 use crate::exit::Exit;
 use args::McpOptions;
@@ -110,7 +111,7 @@ impl ServerHandler for Server {
         };
         let _turn = self.turns.acquire().await;
         let answer = match call {
-            Call::Largest => processes::largest(),
+            Call::Largest => largest().map_err(anyhow::Error::from),
             Call::Verb { words, watched } => ask(&words, PATIENCE + watched).await,
         };
         Ok(match answer {

@@ -60,7 +60,8 @@ fn labelled(style: Style, label: &str, text: &str) {
 
 fn to_stderr(text: &str) {
     // The text is written in one call, because other processes write to standard error too. A
-    // missing reader is no error; a verb that needs a reader watches the stream (`ending`).
+    // missing reader is no error; a verb that needs a reader watches the stream
+    // (`loam_process::ending`).
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 

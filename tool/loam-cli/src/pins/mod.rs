@@ -3,92 +3,27 @@
 pub mod args;
 mod text;
 
-use std::path::Path;
-
-use anyhow::{anyhow, bail, Result};
+use anyhow::{anyhow, Result};
 use serde_json::{json, Value};
 
-use loam_counters::kept;
-use loam_counters::view::View;
+use loam_counters::kept::{heap_of, Seen};
+use loam_lab::pins::target::{named, Named};
 use loam_lab::pins::{self, ProcessPins, TracePins};
-use loam_lab::replay::{self, Survey};
+use loam_lab::replay::Survey;
 use loam_process::apart;
-use loam_process::choose::{self, Target};
 use loam_process::glibc::GlibcError;
 use loam_process::process::Identity;
 use loam_process::symbols::Symbols;
 
 use crate::exit::Exit;
 use crate::output;
-use crate::stats;
 use args::PinsOptions;
-
-/// What the user named.
-#[derive(Debug)]
-pub enum Named {
-    /// A trace, read once, and the process of it.
-    Trace(Box<Survey>, u32),
-    /// A process.
-    Process(Identity),
-}
-
-/// A file of that name is a trace; anything else is a process, unless only a file can have such a
-/// name.
-pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
-    let path = Path::new(target);
-    let is_name_of_a_file = target.contains('/') || target.ends_with(".trace");
-    if is_name_of_a_file || path.exists() && !path.is_dir() {
-        let survey = replay::survey_of_all(path)?;
-        let stream = survey.choose(process)?;
-        for damage in &survey.damage {
-            output::print_warning(damage);
-        }
-        if let Some(cut) = survey.processes[&stream].cut() {
-            output::print_warning(&cut);
-        }
-        return Ok(Named::Trace(Box::new(survey), stream));
-    }
-    let named: Target = target.parse().map_err(|error: String| anyhow!(error))?;
-    let mut found = choose::find(&named)?;
-    match found.len() {
-        1 => Ok(Named::Process(found.remove(0))),
-        _ => bail!(stats::ambiguous(&named, &found, "name one by its number")),
-    }
-}
-
-/// What a process allocates with, as far as its blocks can be seen.
-pub enum Seen {
-    /// glibc's malloc: its heap can be walked.
-    Glibc,
-    /// Loam: its counters.
-    Loam(kept::Kept),
-}
-
-/// Looks which heap a process has; an error where its blocks can not be seen.
-pub fn heap_of(identity: &Identity) -> Result<Seen> {
-    let view = View::of(identity.clone())?;
-    if let Some(snapshot) = view.snapshot() {
-        return Ok(Seen::Loam(kept::of(snapshot)));
-    }
-    view.counters.as_ref().map_err(|error| anyhow!("{error}"))?;
-    let name = view
-        .allocator
-        .as_ref()
-        .map_or("an unknown allocator", |one| &one.name);
-    if name == loam_process::allocator::GLIBC {
-        return Ok(Seen::Glibc);
-    }
-    bail!(
-        "{} ({}) is on {name}, whose blocks can not be seen from outside: record it with `loam \
-         record --stacks -- COMMAND`, and name the trace instead",
-        identity.name,
-        identity.key.pid
-    )
-}
 
 /// Runs the verb.
 pub fn run(options: &PinsOptions) -> Result<Exit> {
-    let text = match named(&options.target, options.process)? {
+    let named = named(&options.target, options.process)?;
+    output::print_warnings(&named.faults());
+    let text = match named {
         Named::Trace(survey, stream) => of_trace(options, &survey, stream)?,
         Named::Process(identity) => of_process(options, &identity)?,
     };

@@ -20,11 +20,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 
+use loam_check::command::{self, CommandError};
 use loam_check::obstacles::{self, Obstacle, Severity};
 use loam_process::layout::Layout;
-use loam_process::{elf, preload, script};
+use loam_process::{elf, preload};
 
 use crate::exit::{Coded, Exit};
 use crate::output;
@@ -77,11 +78,7 @@ pub fn require_preloadable(
 ) -> Result<()> {
     let obstacles = obstacles::examine(program, arguments, &image_of(library)?)?;
     if is_refused(&obstacles) && !force {
-        return Err(Coded {
-            exit: Exit::Error,
-            message: refusal(program, &obstacles, deed, verb),
-        }
-        .into());
+        bail!(refusal(program, &obstacles, deed, verb));
     }
     for obstacle in &obstacles {
         output::print_warning(&obstacle.sentence());
@@ -131,35 +128,22 @@ fn refusal(program: &Path, obstacles: &[Obstacle], deed: &str, verb: &str) -> St
 
 /// Finds the command as `execvp` would. The errors have the shell's exit codes.
 pub fn resolve_command(program: &OsStr) -> Result<PathBuf> {
-    let shown = output::path(Path::new(program));
-    let not_found = |message: String| Coded {
-        exit: Exit::NotFound,
-        message,
+    Ok(command::resolve(program).map_err(coded)?)
+}
+
+/// The reason why the system did not start an existing program.
+pub fn not_started(program: &Path, error: &std::io::Error) -> anyhow::Error {
+    coded(command::not_started(program, error)).into()
+}
+
+fn coded(error: CommandError) -> Coded {
+    let exit = match error {
+        CommandError::NotFound(_) => Exit::NotFound,
+        CommandError::NotExecutable(_) => Exit::NotExecutable,
     };
-    if program.is_empty() {
-        return Err(not_found("the command is an empty word".to_owned()).into());
-    }
-    if let Ok(path) = which::which(program) {
-        return match script::missing_interpreter(&path) {
-            Some(message) => Err(not_found(message).into()),
-            None => Ok(path),
-        };
-    }
-    let named = Path::new(program);
-    if !program.to_string_lossy().contains('/') {
-        return Err(not_found(format!("{shown}: command not found in PATH")).into());
-    }
-    let not_executable = |message: String| Coded {
-        exit: Exit::NotExecutable,
-        message,
-    };
-    match named.metadata() {
-        Ok(meta) if meta.is_dir() => Err(not_executable(format!("{shown}: is a folder")).into()),
-        Ok(_) => Err(not_executable(format!("{shown}: not executable (see `chmod +x`)")).into()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(not_found(format!("{shown}: no such file")).into())
-        }
-        Err(error) => Err(not_executable(format!("{shown}: {error}")).into()),
+    Coded {
+        exit,
+        message: error.to_string(),
     }
 }
 
@@ -176,26 +160,4 @@ fn exec(
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .exec();
     not_started(program, &error)
-}
-
-/// The reason why the system did not start an existing program.
-pub fn not_started(program: &Path, error: &std::io::Error) -> anyhow::Error {
-    let exit = if error.kind() == std::io::ErrorKind::NotFound {
-        // The file exists, so its interpreter or loader must be missing.
-        Exit::NotFound
-    } else {
-        Exit::NotExecutable
-    };
-    let loader = elf::Image::read(program)
-        .ok()
-        .and_then(|image| image.interpreter);
-    let loader = loader.filter(|path| exit == Exit::NotFound && !Path::new(path).exists());
-    let message = match loader {
-        Some(path) => format!(
-            "{}: its dynamic linker {path} does not exist",
-            output::path(program)
-        ),
-        None => format!("{} could not be started: {error}", output::path(program)),
-    };
-    Coded { exit, message }.into()
 }

@@ -1,21 +1,21 @@
 //! `loam stats`: shows once where the memory of a running program is.
 //!
 //! `observe` looks and `verdict` judges. `text` writes a page about one process, `table` a line for
-//! each of several, `json` all figures.
+//! each of several.
 
 pub mod args;
-mod json;
 mod table;
 mod text;
-pub use anyhow::Result;
 
+use anyhow::{anyhow, bail, Result};
+
+use loam_counters::document;
 use loam_counters::snapshot::HeapFigures;
 use loam_counters::view::View;
 use loam_format::words;
-use loam_process::choose::{self, ChoiceError, Target};
-use loam_process::process::Identity;
+use loam_process::choose::{self, ChoiceError};
 
-use crate::exit::{Coded, Exit};
+use crate::exit::Exit;
 use crate::output;
 use args::StatsOptions;
 
@@ -25,11 +25,11 @@ pub fn run(options: &StatsOptions) -> Result<Exit> {
         Some(target) => {
             let found = choose::find(target)?;
             if found.len() > 1 && !options.all {
-                return Err(failure(ambiguous(
+                bail!(choose::ambiguous(
                     target,
                     &found,
-                    "name one by its number, or show them with --all",
-                )));
+                    "name one by its number, or show them with --all"
+                ));
             }
             found
         }
@@ -60,7 +60,7 @@ pub fn run(options: &StatsOptions) -> Result<Exit> {
         }
     }
     if options.json {
-        let text = serde_json::to_string_pretty(&json::document(documents))?;
+        let text = serde_json::to_string_pretty(&document::document(documents))?;
         output::write_stdout(&(text + "\n"))?;
     } else if !rows.is_empty() {
         output::write_stdout(&table::render(rows))?;
@@ -87,42 +87,14 @@ enum Shown {
 fn show(view: &View, heap: Option<&str>, json: bool, is_table: bool) -> Result<Shown> {
     let heap = heap.map(|wanted| find_heap(view, wanted)).transpose()?;
     Ok(match (json, is_table) {
-        (true, _) => Shown::Document(json::process(view, heap)),
+        (true, _) => Shown::Document(document::process(view, heap)),
         (false, true) => Shown::Row(table::Row::of(view)),
         (false, false) => Shown::Page(text::render(view, heap)),
     })
 }
 
-fn failure(message: String) -> anyhow::Error {
-    Coded {
-        exit: Exit::Error,
-        message,
-    }
-    .into()
-}
-
-/// How many processes are listed if a name is ambiguous.
+/// How many heaps are listed if there is none of a name.
 const LISTED: usize = 20;
-
-/// The message that a name is ambiguous, with the processes; `remedy` says what to do.
-pub fn ambiguous(target: &Target, found: &[Identity], remedy: &str) -> String {
-    let name = match target {
-        Target::Name(name) => name.as_str(),
-        Target::Pid(_) => "the number",
-    };
-    let mut message = format!(
-        "`{name}` names {}; {remedy}:",
-        words::count_of(found.len(), "process", "processes")
-    );
-    for identity in found.iter().take(LISTED) {
-        let command = words::excerpt(&identity.command, 60);
-        message += &format!("\n  {:>7}  {}", identity.key.pid, command);
-    }
-    if found.len() > LISTED {
-        message += &format!("\n  and {} more", found.len() - LISTED);
-    }
-    message
-}
 
 fn find_heap<'a>(view: &'a View, wanted: &str) -> Result<&'a HeapFigures> {
     let pid = view.identity.key.pid;
@@ -131,9 +103,7 @@ fn find_heap<'a>(view: &'a View, wanted: &str) -> Result<&'a HeapFigures> {
             Err(error) => error.to_string(),
             Ok(_) => "it is not on Loam, which alone has heaps to choose from".to_owned(),
         };
-        return Err(failure(format!(
-            "no heap `{wanted}` in process {pid}: {reason}"
-        )));
+        bail!("no heap `{wanted}` in process {pid}: {reason}");
     };
     snapshot.heap(wanted).ok_or_else(|| {
         let known: Vec<String> = snapshot
@@ -142,9 +112,9 @@ fn find_heap<'a>(view: &'a View, wanted: &str) -> Result<&'a HeapFigures> {
             .take(LISTED)
             .map(|heap| format!("{} ({})", heap.number, heap.label()))
             .collect();
-        failure(format!(
+        anyhow!(
             "process {pid} has no heap `{wanted}`; it has {}",
             words::list(&known)
-        ))
+        )
     })
 }

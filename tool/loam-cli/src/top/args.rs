@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use regex_lite::Regex;
 
+use loam_counters::live::state;
 use loam_format::plain;
 use loam_process::choose::Target;
 
@@ -58,7 +59,7 @@ pub struct TopArgs {
 
 /// Columns of processes that can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SortKey {
+enum SortKey {
     /// Resident memory
     Resident,
     /// Live bytes
@@ -75,12 +76,17 @@ pub enum SortKey {
     Name,
 }
 
-impl SortKey {
-    /// The next key, when the user asks for another order.
-    pub fn next(self) -> SortKey {
-        let all = SortKey::value_variants();
-        let place = all.iter().position(|key| *key == self).unwrap_or(0);
-        all[(place + 1) % all.len()]
+impl From<SortKey> for state::SortKey {
+    fn from(key: SortKey) -> state::SortKey {
+        match key {
+            SortKey::Resident => state::SortKey::Resident,
+            SortKey::Live => state::SortKey::Live,
+            SortKey::Free => state::SortKey::Free,
+            SortKey::Growth => state::SortKey::Growth,
+            SortKey::Waits => state::SortKey::Waits,
+            SortKey::Pid => state::SortKey::Pid,
+            SortKey::Name => state::SortKey::Name,
+        }
     }
 }
 
@@ -103,7 +109,7 @@ pub struct TopOptions {
     /// Time between two looks.
     pub interval: Duration,
     /// The order at first.
-    pub sort: SortKey,
+    pub sort: state::SortKey,
     /// Whether the order is reversed.
     pub reverse: bool,
     /// A pattern for the names that are shown; empty: all.
@@ -120,7 +126,7 @@ impl TopArgs {
         TopOptions {
             targets: self.targets,
             interval: self.interval,
-            sort: self.sort,
+            sort: self.sort.into(),
             reverse: self.reverse,
             pattern: self
                 .pattern

@@ -7,6 +7,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
 use ratatui::Frame;
 
+use loam_counters::live::rows::{self, signed_bytes, Sheets};
+use loam_counters::live::state::{History, Place, Sheet, State};
 use loam_counters::verdict;
 use loam_counters::watch::sampler::Sample;
 use loam_format::counters::ids;
@@ -14,9 +16,6 @@ use loam_format::units::{bytes, decimal, duration};
 use loam_format::{plain, words};
 use loam_process::process::ProcessKey;
 use loam_report::columns;
-
-use crate::top::rows::{self, signed_bytes, Sheets};
-use crate::top::state::{History, Place, Sheet, State};
 
 /// How the terminal is used.
 #[derive(Debug, Clone, Copy)]
@@ -164,7 +163,7 @@ fn details(state: &State, manner: Manner, width: usize, height: usize) -> Vec<Li
 fn unused_locks(state: &State, key: ProcessKey) -> Option<Line<'static>> {
     let snapshot = state.sample(key).and_then(Sample::snapshot)?;
     let locks = snapshot.locks.iter();
-    let unused = locks.filter(|lock| rows::is_unused(lock)).count();
+    let unused = locks.filter(|lock| lock.is_unused()).count();
     let text = format!("{}, never taken, not shown", words::count(unused, "lock"));
     (unused > 0).then(|| Line::styled(text, DIM))
 }

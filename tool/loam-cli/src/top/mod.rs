@@ -1,16 +1,12 @@
 //! `loam top`: shows the heaps of running programs, live.
 //!
-//! `watch` looks, on the thread of `collector`. `state` keeps the data and answers keys, `rows`
-//! makes tables, `draw` and `batch` write them, and only `screen` touches the terminal.
+//! `loam_counters::live` looks, keeps the data, answers keys and makes tables. `draw` and `batch`
+//! write them, and only `screen` touches the terminal.
 
 pub mod args;
 mod batch;
-mod collector;
 mod draw;
-mod filter;
-mod rows;
 mod screen;
-mod state;
 #[cfg(test)]
 mod tests;
 
@@ -18,22 +14,22 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
+use loam_counters::live::collector::Collector;
+use loam_counters::live::filter::Filter;
+use loam_counters::live::state::State;
 use loam_counters::watch::sampler::{Interest, Sampler};
 use loam_process::choose;
+use loam_process::ending::Watch;
 
-use crate::ending::{Stream, Watch};
-use crate::exit::Exit;
+use crate::exit::{leave, Exit};
 use crate::output;
 use args::{Form, TopOptions};
-use collector::Collector;
-use filter::Filter;
-use state::State;
 
 /// Runs the verb.
 pub fn run(options: &TopOptions) -> Result<Exit> {
     let ending = match options.batch {
         // A batch without a reader ends too, and not only at its next look.
-        Some(_) => Watch::at_once(&[Stream::Out]).begin()?,
+        Some(_) => Watch::at_once(&[rustix::stdio::stdout()]).begin(leave)?,
         None => {
             screen::require_terminal()?;
             screen::watch()?

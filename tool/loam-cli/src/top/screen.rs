@@ -5,16 +5,18 @@ use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
 use ratatui::DefaultTerminal;
 
-use crate::ending::{self, Ending, Stream, Watch};
-use crate::exit::{Coded, Exit};
+use loam_counters::live::collector::Collector;
+use loam_counters::live::rows;
+use loam_counters::live::state::{Key, Meaning, State};
+use loam_process::ending::{self, Ending, Watch};
+
+use crate::exit::{leave, Exit};
 use crate::top::draw::{self, Manner};
-use crate::top::state::{Key, Meaning, State};
-use crate::top::{rows, Collector};
 
 /// The longest time until a key is answered and a signal is noticed.
 const RESPONSE: Duration = Duration::from_millis(100);
@@ -31,15 +33,10 @@ pub fn require_terminal() -> Result<()> {
     } else {
         return Ok(());
     };
-    let message = format!(
+    bail!(
         "loam top draws on the whole terminal, and {reason}; `loam top --batch` prints tables, \
          `loam stats PID` one process"
-    );
-    Err(Coded {
-        exit: Exit::Error,
-        message,
-    }
-    .into())
+    )
 }
 
 /// The terminal's abilities, according to the environment.
@@ -56,7 +53,12 @@ pub fn manner() -> Manner {
 /// Watches for the view's ends: signals, and the end of the terminal, which may come without a
 /// signal (`nohup`, `disown`).
 pub fn watch() -> io::Result<Ending> {
-    Watch::of_terminal(&[Stream::In, Stream::Out], GRACE, give_back).begin()
+    Watch::of_terminal(
+        &[rustix::stdio::stdin(), rustix::stdio::stdout()],
+        GRACE,
+        give_back,
+    )
+    .begin(leave)
 }
 
 /// Runs until the user, a signal or the terminal's end ends it. The terminal is given back in every
@@ -78,7 +80,7 @@ pub fn run(
         // If the terminal is closed, every call returns an error. The watch knows the reason.
         Err(error) => ending
             .wait(RESPONSE)
-            .map_or(Err(error), |reason| Ok(reason.exit())),
+            .map_or(Err(error), |reason| Ok(reason.into())),
         done => done,
     }
 }
@@ -96,7 +98,7 @@ fn show(
     let mut page = 1;
     loop {
         if let Some(reason) = ending.reason() {
-            return Ok(reason.exit());
+            return Ok(reason.into());
         }
         if ending.takes_pause() {
             pause(terminal, false)?;

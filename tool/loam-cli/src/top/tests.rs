@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 use ratatui::backend::TestBackend;
 use ratatui::Terminal;
 
+use loam_counters::live::rows;
+use loam_counters::live::state::{Key, Meaning, Place, Sheet, SortKey, State};
 use loam_counters::snapshot::{ClassFigures, HeapFigures, LockFigures, Values};
 use loam_counters::watch::sampler::{Sample, Tick};
 use loam_counters::Snapshot;
 use loam_process::process::{Identity, Outline, ProcessKey};
 use loam_report::columns;
 
-use crate::top::args::{Form, SortKey};
+use crate::top::args::Form;
+use crate::top::batch;
 use crate::top::draw::{self, axis, spark, Manner};
-use crate::top::state::{Key, Meaning, Place, Sheet, State};
-use crate::top::{batch, rows};
 
 const MIB: u64 = 1 << 20;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use loam_counters::trim::Wish;
 use loam_export::listen::Listen;
 use loam_process::choose::Target;
 use loam_process::container::Group;
@@ -117,8 +118,8 @@ fn part(text: &str) -> Result<f64, String> {
 pub struct TrimOptions {
     /// Whom; none: all.
     pub targets: Vec<Target>,
-    /// Only if so many bytes could go back.
-    pub above: u64,
+    /// What is wanted of each trim.
+    pub wish: Wish,
     /// Only in this group.
     pub cgroup: Option<Group>,
     /// Only in groups that use this part of their limit.
@@ -129,12 +130,6 @@ pub struct TrimOptions {
     pub listen: Option<Listen>,
     /// Whether other machines may connect.
     pub allow_remote: bool,
-    /// Only a prediction.
-    pub dry_run: bool,
-    /// The longest stop.
-    pub max_stop: Duration,
-    /// Whether filters that can not be read are believed to allow the calls.
-    pub trust_filters: bool,
     /// JSON instead of text.
     pub json: bool,
 }
@@ -152,15 +147,17 @@ impl TrimArgs {
         let is_keeper = self.all || self.every.is_some();
         TrimOptions {
             targets: self.targets,
-            above: self.above.unwrap_or(if is_keeper { ABOVE } else { 0 }),
+            wish: Wish {
+                above: self.above.unwrap_or(if is_keeper { ABOVE } else { 0 }),
+                dry_run: self.dry_run,
+                max_stop: self.max_stop,
+                trusts_filters: self.trust_filters,
+            },
             cgroup: self.cgroup,
             when_limit: self.when_limit,
             every: self.every,
             listen: self.listen,
             allow_remote: self.allow_remote,
-            dry_run: self.dry_run,
-            max_stop: self.max_stop,
-            trust_filters: self.trust_filters,
             json: self.json,
         }
     }

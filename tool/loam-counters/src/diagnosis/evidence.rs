@@ -4,6 +4,8 @@
 //! resident of the heap = live - untouched + cached + between + kept + top + the heap's records
 //! ```
 
+use std::collections::BTreeMap;
+
 use loam_format::counters::ids;
 use loam_process::allocator::GLIBC;
 use loam_process::container::Limits;
@@ -14,6 +16,7 @@ use loam_process::residence::{Kind as Place, Part};
 use loam_process::runtimes::Runtime;
 use loam_process::settings::Settings;
 use serde::Serialize;
+use serde_json::{json, Value};
 
 use super::{spans, stall, Kind, PythonPools};
 use crate::view::View;
@@ -186,6 +189,34 @@ impl HeapEvidence {
 }
 
 impl Evidence {
+    /// For programs. Fields may be added; none is removed or changes its meaning.
+    pub fn document(&self) -> Value {
+        json!({
+            "resident_bytes": self.resident,
+            "swapped_bytes": self.swapped,
+            "lazily_freed_bytes": self.lazily_freed,
+            "huge_page_bytes": self.huge,
+            "common_bytes": self.common,
+            "outside_heap_bytes": self
+                .outside
+                .iter()
+                .map(|one| (one.name, one.resident))
+                .collect::<BTreeMap<_, _>>(),
+            "outside_heap_own_bytes": self.own_outside(),
+            "stack_bytes": self.stacks.resident,
+            "stacks_without_thread": self.stacks_without_thread,
+            "held_file_bytes": self.held_files.bytes,
+            "runtime": self.runtime.map(|runtime| runtime.name),
+            "python_pools": self.python,
+            "heap": self.heap.as_ref().ok(),
+            "heap_error": self.heap.as_ref().err(),
+            "cores": self.limits.cores,
+            "usable_cores": self.limits.usable_cores(),
+            "memory_limit_bytes": self.limits.memory,
+            "memory_reclaimable_bytes": self.limits.memory_reclaimable,
+        })
+    }
+
     /// Joins the figures of a look. `glibc`: the heap of a program on glibc's malloc, or why it
     /// could not be read.
     pub fn of(view: &View, glibc: Option<Result<GlibcHeap, String>>, limits: Limits) -> Evidence {

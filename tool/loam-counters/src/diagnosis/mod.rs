@@ -11,6 +11,7 @@
 //! for instance memory outside of the heap, or memory that the kernel takes back by itself.
 
 pub mod evidence;
+mod examine;
 pub mod growth;
 mod python;
 mod rules;
@@ -22,6 +23,7 @@ mod tests;
 use serde::Serialize;
 
 pub use evidence::{Evidence, HeapEvidence};
+pub use examine::Examined;
 pub use growth::Growth;
 pub use python::PythonPools;
 

@@ -4,3 +4,4 @@ pub mod collector;
 pub mod metrics;
 pub mod profile;
 pub mod resource;
+pub mod sender;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use loam_format::results::lines::Checkpoint;
-use loam_format::units::Unit;
+use loam_format::units::{self, Unit};
 use loam_report::chart::{Axis, Chart, Curve, Kind, Point};
 use loam_report::grid::Grid;
 
@@ -380,7 +380,7 @@ fn claims(row: &Row) -> Vec<Claim> {
             Verdict::of(below_ten.is_some_and(|step| step <= 1000.0)),
             below_ten.map_or_else(
                 || "it never did".to_owned(),
-                |step| format!("first below 10% at step {}", phrases::grouped(step)),
+                |step| format!("first below 10% at step {}", units::grouped(step as u64)),
             ),
         ));
     }

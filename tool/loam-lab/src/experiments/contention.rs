@@ -1,6 +1,6 @@
 //! `contention`: how often threads collide on the heap's locks (article 002).
 
-use loam_format::units::Unit;
+use loam_format::units::{self, Unit};
 use loam_report::chart::{Axis, Chart, Curve};
 use loam_report::grid::Grid;
 
@@ -267,7 +267,7 @@ fn arrangements(view: &View, row: &Row, key: &'static str, title: &str) -> Optio
 /// A count per second, which may be a fraction.
 fn number(value: f64) -> String {
     if value >= 10.0 {
-        phrases::grouped(value)
+        units::grouped(value.round_ties_even() as u64)
     } else {
         format!("{value:.1}")
     }

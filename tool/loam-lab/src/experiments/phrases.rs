@@ -91,19 +91,6 @@ pub fn memory(ratio: &Summary, base: &str) -> String {
     }
 }
 
-/// `1,600,000`
-pub fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// `Fastest is Loam with 21.3 M/s, 1.93 times the system's malloc.`
 pub fn leader(table: &FigureTable, id: &str, adjective: &str) -> Option<String> {
     let row = table.best(id)?;
@@ -147,12 +134,5 @@ mod tests {
         );
         let tiny = Summary::of(&[1.010, 1.011, 1.012]).unwrap();
         assert!(!differs(&tiny), "certain, and too small to matter");
-    }
-
-    #[test]
-    fn large_numbers_are_grouped() {
-        assert_eq!(grouped(25_600_000.0), "25,600,000");
-        assert_eq!(grouped(1562.0), "1,562");
-        assert_eq!(grouped(7.0), "7");
     }
 }

@@ -15,6 +15,7 @@ pub mod cells;
 mod map;
 pub mod pages;
 mod process;
+pub mod target;
 pub mod timeline;
 mod trace;
 

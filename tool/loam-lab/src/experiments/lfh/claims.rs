@@ -1,7 +1,7 @@
 //! Tests the findings of `lfh`'s article. Loam takes the place of its low-fragmentation heap, the
 //! system's malloc that of its default heap.
 
-use loam_format::units::Unit;
+use loam_format::units::{self, Unit};
 
 use crate::analyse::figures::{mean_of_last_three, FigureTable};
 use crate::analyse::pick;
@@ -9,7 +9,6 @@ use crate::analyse::runs::{Row, Run};
 use crate::experiments::claims::{Claim, Verdict};
 use crate::experiments::lfh::findings::course;
 use crate::experiments::lfh::main_points;
-use crate::experiments::phrases;
 
 /// From here on the heap is full. Before, page faults determine the speed.
 const WARM: f64 = 1_000_000.0;
@@ -136,7 +135,7 @@ fn short(system: &Row, loam: &Row) -> Option<Claim> {
         Verdict::of(early < late),
         format!(
             "before {} iterations Loam is {early:.2} times as fast, past a million {late:.2} times",
-            phrases::grouped(SHORT)
+            units::grouped(SHORT as u64)
         ),
     ))
 }

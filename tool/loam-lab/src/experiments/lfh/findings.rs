@@ -1,6 +1,6 @@
 //! The findings of `lfh`, compared with those of its article.
 
-use loam_format::units::Unit;
+use loam_format::units::{self, Unit};
 use loam_format::words;
 
 use crate::analyse::figures::{mean_of_last_three, FigureTable};
@@ -100,7 +100,7 @@ fn from_when(
         return (!pairs.is_empty()).then(|| "from the start".to_owned());
     };
     let (x, _) = pairs.get(behind_last + 1)?;
-    Some(format!("from {} iterations on", phrases::grouped(*x)))
+    Some(format!("from {} iterations on", units::grouped(*x as u64)))
 }
 
 /// The allocators that slow down between the first warm checkpoint and the last.

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::start;
-use crate::ending::{Ending, Watch};
+use loam_process::ending::Ending;
+
+use crate::start;
 
 /// What ends it.
+#[derive(Debug)]
 pub struct Ends {
     ending: Ending,
     begun: Instant,
@@ -20,14 +22,14 @@ pub struct Ends {
 
 impl Ends {
     /// For a process that is not ours.
-    pub fn of_process(limit: Option<Duration>) -> Result<Ends> {
-        Ok(Ends {
-            ending: Watch::each_signal().begin()?,
+    pub fn of_process(ending: Ending, limit: Option<Duration>) -> Ends {
+        Ends {
+            ending,
             begun: Instant::now(),
             limit,
             child: None,
             signals: 0,
-        })
+        }
     }
 
     /// For a program that was started here.

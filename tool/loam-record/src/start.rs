@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,13 +14,11 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use loam_format::plain;
 use loam_lab::allocators::spec::Picked;
 use loam_process::layout::{Layout, RECORDER_NAME};
 use loam_process::preload;
-use loam_process::rings::{sweep, SESSION_VARIABLE};
-
-use crate::output;
-use crate::run;
+use loam_process::rings::{sweep, Session, SESSION_VARIABLE};
 
 /// Where memory that is a file lies.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -59,8 +58,17 @@ pub fn rings_folder(beside: &Path) -> Result<TempDir> {
         format!(
             "the rings need a folder: neither {SHARED_MEMORY} ({} free) nor {} takes one",
             loam_format::units::bytes(room as f64),
-            output::path(&beside)
+            plain::path(&beside)
         )
+    })
+}
+
+/// Begins to record in that folder.
+pub fn session(rings: &Path, drops_when_full: bool, stack_bytes: u64) -> Result<Session> {
+    let session = Session::begin(rings, drops_when_full, stack_bytes);
+    session.with_context(|| {
+        let shown = plain::path(rings);
+        format!("the recording can not begin: {shown} can not be written")
     })
 }
 
@@ -72,6 +80,7 @@ pub fn words(named: &OsStr, arguments: &[OsString]) -> Vec<String> {
 }
 
 /// All that a start needs.
+#[derive(Debug)]
 pub struct Start<'a> {
     /// The program as the caller wrote it.
     pub named: &'a OsStr,
@@ -89,7 +98,7 @@ pub struct Start<'a> {
 
 impl Start<'_> {
     /// Starts the program in this process's group, with this process's streams.
-    pub fn spawn(&self) -> Result<Child> {
+    pub fn spawn(&self) -> io::Result<Child> {
         let mut command = Command::new(self.program);
         command
             .arg0(self.named)
@@ -99,9 +108,7 @@ impl Start<'_> {
         if let Some(allocator) = self.allocator {
             command.envs(&allocator.environment);
         }
-        command
-            .spawn()
-            .map_err(|error| run::not_started(self.program, &error))
+        command.spawn()
     }
 
     fn preload(&self) -> OsString {

@@ -1,12 +1,12 @@
-//! What `loam check --json` prints.
+//! What was examined and found as a document, for programs.
 //!
 //! Fields and codes may be added. While `version` stays, none is removed or changes its meaning.
 
 use serde_json::{json, Value};
 
-use loam_check::examined::Examined;
-use loam_check::findings::{Finding, Verdict};
-use loam_check::linked::{How, Provider};
+use crate::examined::Examined;
+use crate::findings::{Finding, Verdict};
+use crate::linked::{How, Provider};
 
 /// The document.
 pub fn document(examined: &Examined, verdict: Verdict, findings: &[Finding]) -> Value {

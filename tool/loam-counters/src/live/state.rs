@@ -4,14 +4,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use loam_counters::view::View;
-use loam_counters::watch::rates;
-use loam_counters::watch::sampler::{Sample, Tick};
 use loam_format::counters::ids;
 use loam_process::process::ProcessKey;
 
-use crate::top::args::SortKey;
-use crate::top::filter::Filter;
+use super::filter::Filter;
+use crate::view::View;
+use crate::watch::rates;
+use crate::watch::sampler::{Sample, Tick};
 
 /// How many looks are kept for sparklines.
 const REMEMBERED: usize = 240;
@@ -19,20 +18,72 @@ const REMEMBERED: usize = 240;
 /// The keys that have an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
+    /// The row above.
     Up,
+    /// The row below.
     Down,
+    /// A page up.
     PageUp,
+    /// A page down.
     PageDown,
+    /// The first row.
     Home,
+    /// The last row.
     End,
+    /// Back.
     Left,
+    /// Into the row.
     Right,
+    /// Into the row; of a filter: done.
     Enter,
+    /// Back; of a filter: as it was before.
     Escape,
+    /// Back; of a filter: without its last letter.
     Erase,
+    /// The next sheet.
     Tab,
+    /// The end.
     Quit,
+    /// A letter, or another character.
     Letter(char),
+}
+
+/// What processes are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortKey {
+    /// Resident memory.
+    Resident,
+    /// Live bytes.
+    Live,
+    /// Free bytes of what is backed: fragmentation.
+    Free,
+    /// Growth of live bytes.
+    Growth,
+    /// Lock acquisitions that had to wait.
+    Waits,
+    /// Number.
+    Pid,
+    /// Name.
+    Name,
+}
+
+impl SortKey {
+    /// All, in the order in which the user goes through them.
+    pub const ALL: [SortKey; 7] = [
+        SortKey::Resident,
+        SortKey::Live,
+        SortKey::Free,
+        SortKey::Growth,
+        SortKey::Waits,
+        SortKey::Pid,
+        SortKey::Name,
+    ];
+
+    /// The next key, when the user asks for another order.
+    pub fn next(self) -> SortKey {
+        let place = SortKey::ALL.iter().position(|key| *key == self);
+        SortKey::ALL[(place.unwrap_or(0) + 1) % SortKey::ALL.len()]
+    }
 }
 
 /// The lower half of a process's page.
@@ -77,9 +128,13 @@ pub struct History {
 /// The meaning of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Meaning {
+    /// A process.
     Process(ProcessKey),
+    /// A heap, by its number.
     Heap(u64),
+    /// A size class: its heap, and its block's bytes.
     Class(u64, u64),
+    /// A lock.
     Lock,
 }
 

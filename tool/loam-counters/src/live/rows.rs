@@ -1,37 +1,46 @@
 //! The tables as text, the same on the screen and in a batch.
 
-use loam_counters::snapshot::{ClassFigures, HeapFigures, LockFigures};
-use loam_counters::watch::rates;
-use loam_counters::watch::sampler::Sample;
-use loam_counters::Snapshot;
 use loam_format::counters::ids;
 use loam_format::plain;
 use loam_format::units::{bytes, decimal};
 use loam_report::columns;
 
-use crate::top::state::{Meaning, Place, Sheet, State};
+use super::state::{Meaning, Place, Sheet, State};
+use crate::snapshot::{ClassFigures, HeapFigures};
+use crate::watch::rates;
+use crate::watch::sampler::Sample;
+use crate::Snapshot;
 
 /// A column: its heading, its width, and whether it is text, which is aligned on the left.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
+    /// The heading.
     pub heading: &'static str,
+    /// The width.
     pub width: usize,
+    /// Whether it is text.
     pub is_text: bool,
 }
 
 /// A row: its cells, its meaning, and whether it is less important.
 #[derive(Debug, Clone)]
 pub struct TableRow {
+    /// Its cells.
     pub cells: Vec<String>,
+    /// Its meaning.
     pub meaning: Meaning,
+    /// Whether it is less important.
     pub dim: bool,
 }
 
 /// A table with rows that fit in 80 columns.
 #[derive(Debug, Clone, Default)]
 pub struct Sheets {
+    /// What it is of.
     pub title: String,
+    /// Its columns.
     pub columns: Vec<Column>,
+    /// Its rows.
     pub rows: Vec<TableRow>,
 }
 
@@ -261,12 +270,6 @@ fn classes(snapshot: &Snapshot, only: Option<u64>) -> Sheets {
     }
 }
 
-/// Whether a lock was never taken. A heap has a lock for each size class, and most programs never
-/// take most of them.
-pub fn is_unused(lock: &LockFigures) -> bool {
-    lock.taken + lock.waited + lock.refused == 0
-}
-
 fn locks(state: &State, snapshot: &Snapshot) -> Sheets {
     let columns = vec![
         text("LOCK", 20),
@@ -280,7 +283,7 @@ fn locks(state: &State, snapshot: &Snapshot) -> Sheets {
     let before = key.and_then(|key| state.before(key));
     let now = key.and_then(|key| state.sample(key));
     let all = snapshot.locks.iter().enumerate();
-    let mut found: Vec<_> = all.filter(|(_, lock)| !is_unused(lock)).collect();
+    let mut found: Vec<_> = all.filter(|(_, lock)| !lock.is_unused()).collect();
     found.sort_by_key(|(_, lock)| std::cmp::Reverse((lock.waited, lock.taken)));
     let rows = found.into_iter().map(|(place, lock)| {
         let waited = |sample: &Sample| {

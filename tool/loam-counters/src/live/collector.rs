@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use loam_counters::view::View;
-use loam_counters::watch::sampler::{Sampler, Tick};
 use loam_process::apart::{Crew, MOST_LEFT};
 use loam_process::choose;
 use loam_process::process::{Identity, ProcessError, ProcessKey};
 
-use crate::top::state::State;
+use super::state::State;
+use crate::view::View;
+use crate::watch::sampler::{Sampler, Tick};
 
 /// The processes to look at.
 #[derive(Debug, Default)]

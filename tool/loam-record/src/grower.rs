@@ -1,4 +1,4 @@
-//! Under which stacks the heap grows while the doctor watches.
+//! Under which stacks a heap grows, watched on a thread of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -7,13 +7,11 @@ use std::time::Instant;
 
 use anyhow::{anyhow, Result};
 
-use loam_format::units::bytes;
 use loam_lab::traces::paths::Path;
 use loam_process::growth::Growth;
 use loam_process::process::Pid;
-use loam_record::paths;
 
-use crate::record::growth;
+use crate::{growth, paths};
 
 /// A thread that reads the samples.
 #[derive(Debug)]
@@ -74,48 +72,5 @@ impl Grower {
             seconds,
             gaps: growth::gaps(&growth),
         })
-    }
-}
-
-/// The function is named through which this part came, and that is the nearest to the allocation.
-const MOST: f64 = 0.8;
-
-impl Grown {
-    /// For people.
-    pub fn text(&self) -> String {
-        let seen: f64 = self.paths.iter().map(|path| path.bytes).sum();
-        let total = self.total.map_or(seen, |total| total as f64);
-        let mut text = format!(
-            "Under these call paths {} came to the heap in {:.0} s",
-            bytes(total),
-            self.seconds
-        );
-        if self.paths.is_empty() {
-            return format!(
-                "No memory came to the heap in {:.0} s{}.\n",
-                self.seconds,
-                match self.total {
-                    Some(total) if total > 0 => format!(
-                        " with a page fault that was seen, though {} more are resident",
-                        bytes(total as f64)
-                    ),
-                    _ => String::new(),
-                }
-            );
-        }
-        text += ":\n";
-        if let Some((function, share)) = loam_lab::traces::paths::common(&self.paths, MOST) {
-            text += &format!(
-                "\n  {:.0} % of it came through {}\n",
-                100.0 * share,
-                loam_format::plain::line(function)
-            );
-        }
-        text += &paths::text(&self.paths);
-        // Huge pages that the kernel made later, and faults that were lost.
-        if total - seen > 0.1 * total && self.total.is_some() {
-            text += &format!("\n  {} without a stack\n", bytes(total - seen));
-        }
-        text
     }
 }

@@ -1,4 +1,4 @@
-//! How a verb ends from outside: a signal asks for it, or a stream that it needs is gone.
+//! How this process ends from outside: a signal asks for it, or a stream that it needs is gone.
 //!
 //! ```text
 //! signals (blocked in every thread) -> signalfd -+
@@ -24,8 +24,6 @@ use nix::sys::signal::{self, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
-use crate::exit::Exit;
-
 /// Signals that ask a process to end.
 const ASKING: [Signal; 5] = [
     Signal::SIGHUP,
@@ -40,27 +38,6 @@ const IMPATIENT: usize = 4;
 
 /// How long the last act before the process ends may take, should the terminal be stopped.
 const LAST_ACT: Duration = Duration::from_millis(200);
-
-/// A stream that a verb may need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard input.
-    In,
-    /// Standard output.
-    Out,
-    /// Standard error.
-    Error,
-}
-
-impl Stream {
-    fn descriptor(self) -> BorrowedFd<'static> {
-        match self {
-            Stream::In => rustix::stdio::stdin(),
-            Stream::Out => rustix::stdio::stdout(),
-            Stream::Error => rustix::stdio::stderr(),
-        }
-    }
-}
 
 /// Why a verb is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,21 +60,13 @@ impl Reason {
         };
         signal as i32 as u8
     }
-
-    /// What the process exits with. A reader that has had enough is no failure of ours.
-    pub fn exit(self) -> Exit {
-        match self {
-            Reason::NoReader => Exit::Done,
-            _ => Exit::Signal(self.signal()),
-        }
-    }
 }
 
 /// What is watched, and what happens then.
 #[derive(Debug)]
 pub struct Watch {
     signals: Vec<Signal>,
-    streams: Vec<Stream>,
+    streams: Vec<BorrowedFd<'static>>,
     manner: Manner,
 }
 
@@ -115,7 +84,7 @@ enum Manner {
 
 impl Watch {
     /// For verbs that leave nothing behind.
-    pub fn at_once(streams: &[Stream]) -> Watch {
+    pub fn at_once(streams: &[BorrowedFd<'static>]) -> Watch {
         Watch {
             signals: ASKING.to_vec(),
             streams: streams.to_vec(),
@@ -135,7 +104,7 @@ impl Watch {
     }
 
     /// For verbs that finish something first, however long that takes.
-    pub fn in_good_order(streams: &[Stream]) -> Watch {
+    pub fn in_good_order(streams: &[BorrowedFd<'static>]) -> Watch {
         Watch {
             manner: Manner::InGoodOrder,
             ..Watch::at_once(streams)
@@ -151,7 +120,7 @@ impl Watch {
     }
 
     /// For verbs that own the terminal. They are told to pause (Ctrl-Z) too, and that they go on.
-    pub fn of_terminal(streams: &[Stream], grace: Duration, last_act: fn()) -> Watch {
+    pub fn of_terminal(streams: &[BorrowedFd<'static>], grace: Duration, last_act: fn()) -> Watch {
         let mut watch = Watch::at_once(streams);
         watch.signals.extend([Signal::SIGTSTP, Signal::SIGCONT]);
         watch.manner = Manner::Within(grace, last_act);
@@ -159,7 +128,8 @@ impl Watch {
     }
 
     /// Begins. Called before there is any other thread: those inherit which signals are blocked.
-    pub fn begin(self) -> io::Result<Ending> {
+    /// `leave` ends the process where the verb does not.
+    pub fn begin(self, leave: fn(Reason) -> !) -> io::Result<Ending> {
         let ignored = ignored();
         let mut wanted = SigSet::empty();
         // Every Rust program ignores SIGPIPE; that says nothing about the caller's wish.
@@ -182,12 +152,13 @@ impl Watch {
                 let watcher = Watcher {
                     ending: ending.clone(),
                     manner: self.manner,
+                    leave,
                     signals,
                     wanted,
                     streams: self
                         .streams
                         .iter()
-                        .map(|stream| (stream.descriptor(), is_terminal(*stream)))
+                        .map(|stream| (*stream, stream.is_terminal()))
                         .collect(),
                 };
                 thread::Builder::new()
@@ -199,15 +170,6 @@ impl Watch {
             wanted.thread_unblock()?;
         }
         begun
-    }
-}
-
-/// A stream that is closed has been replaced by the null device at start, which never hangs up.
-fn is_terminal(stream: Stream) -> bool {
-    match stream {
-        Stream::In => io::stdin().is_terminal(),
-        Stream::Out => io::stdout().is_terminal(),
-        Stream::Error => io::stderr().is_terminal(),
     }
 }
 
@@ -294,6 +256,7 @@ pub fn pause(whole_group: bool) {
 struct Watcher {
     ending: Ending,
     manner: Manner,
+    leave: fn(Reason) -> !,
     signals: SignalFd,
     wanted: SigSet,
     streams: Vec<(BorrowedFd<'static>, bool)>,
@@ -304,8 +267,8 @@ impl Watcher {
         let mut deadline: Option<Instant> = None;
         loop {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                self.end();
+            if let (Some(Duration::ZERO), Some(reason)) = (left, self.ending.reason()) {
+                self.end(reason);
             }
             let gone = match self.wait(left) {
                 Ok(gone) => gone,
@@ -330,15 +293,15 @@ impl Watcher {
                 }
             }
             let Some(reason) = news else { continue };
-            let is_second = self.ending.reason().is_some();
-            if !is_second {
+            let first = self.ending.reason();
+            if first.is_none() {
                 self.ending.notes().reason = Some(reason);
                 self.ending.shared.1.notify_all();
             }
             match self.manner {
-                Manner::AtOnce => self.end(),
+                Manner::AtOnce => self.end(first.unwrap_or(reason)),
                 Manner::Each if self.ending.notes().count < IMPATIENT => {}
-                _ if is_second => self.end(),
+                _ if first.is_some() => self.end(first.unwrap_or(reason)),
                 Manner::InGoodOrder | Manner::Each => {}
                 Manner::Within(grace, _) => deadline = Some(Instant::now() + grace),
             }
@@ -375,9 +338,8 @@ impl Watcher {
         Ok(gone)
     }
 
-    /// The one place besides `main` where the process ends: the main thread may hang.
-    fn end(&self) -> ! {
-        let reason = self.ending.reason();
+    /// Ends the process: the main thread may hang.
+    fn end(&self, reason: Reason) -> ! {
         if let Manner::Within(_, last_act) = self.manner {
             // In yet another thread, for a stopped terminal keeps whoever writes to it.
             let act = thread::spawn(last_act);
@@ -385,13 +347,12 @@ impl Watcher {
             while !act.is_finished() && Instant::now() < end {
                 thread::sleep(LAST_ACT / 20);
             }
-        } else if let (Manner::AtOnce, Some(Reason::Signal(signal))) = (self.manner, reason) {
+        } else if let (Manner::AtOnce, Reason::Signal(signal)) = (self.manner, reason) {
             // A shell wants to know that a signal did it: it ends its loops then.
             let _ = self.wanted.thread_unblock();
             let _ = signal::raise(signal);
         }
-        let exit = reason.map_or(Exit::Error, Reason::exit);
-        std::process::exit(exit.code().into());
+        (self.leave)(reason)
     }
 }
 
@@ -400,11 +361,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_reader_is_no_failure_and_a_missing_terminal_is_a_hang_up() {
-        assert_eq!(Reason::NoReader.exit(), Exit::Done);
+    fn a_missing_terminal_is_a_hang_up() {
         assert_eq!(Reason::NoReader.signal(), 13);
-        assert_eq!(Reason::NoTerminal.exit(), Exit::Signal(1));
-        assert_eq!(Reason::Signal(Signal::SIGTERM).exit(), Exit::Signal(15));
+        assert_eq!(Reason::NoTerminal.signal(), 1);
+        assert_eq!(Reason::Signal(Signal::SIGTERM).signal(), 15);
     }
 
     #[test]

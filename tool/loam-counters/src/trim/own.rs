@@ -5,14 +5,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context, Result};
-
-use loam_counters::request::{Request, Version};
+use loam_format::memory::ReadError;
 use loam_process::mappings;
 use loam_process::process::{private_bytes, Identity, Pid};
 use loam_process::trim::Outcome;
 
-use crate::doctor;
+use super::{failure, Reason};
+use crate::diagnosis::Examined;
+use crate::request::{Request, Version};
 
 /// Of the layout of the request, which the directory names.
 const VERSION: u32 = 1;
@@ -29,20 +29,21 @@ const SILENCE: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// What a trim would give back.
-pub fn predict(identity: &Identity) -> Result<Outcome> {
+pub fn predict(identity: &Identity) -> Result<Outcome, Reason> {
     let begun = Instant::now();
     let resident = resident(identity.key.pid);
-    let could = doctor::trimmable(identity)?;
+    let evidence = Examined::of(identity).map_err(failure)?.evidence;
+    let heap = evidence.heap.map_err(Reason::Failure)?;
     Ok(Outcome {
         resident: (resident, resident),
-        could,
+        could: heap.trim.from_outside(),
         took: begun.elapsed(),
         ..Outcome::default()
     })
 }
 
 /// Asks, and waits for the end.
-pub fn trim(identity: &Identity) -> Result<Outcome> {
+pub fn trim(identity: &Identity) -> Result<Outcome, Reason> {
     let begun = Instant::now();
     let pid = identity.key.pid;
     let before = resident(pid);
@@ -53,17 +54,17 @@ pub fn trim(identity: &Identity) -> Result<Outcome> {
             IDLE => break,
             REFUSED => {
                 request.write(IDLE)?;
-                bail!("the system refuses its heap a thread");
+                return Err(failure("the system refuses its heap a thread"));
             }
             ASKED if begun.elapsed() > SILENCE => {
                 request.write(IDLE)?;
-                bail!(
+                return Err(failure(format!(
                     "it is on Loam, and has not called its heap for {} seconds, so that the heap \
                      could not answer; what became free when its use fell went back then",
                     SILENCE.as_secs()
-                );
+                )));
             }
-            _ if begun.elapsed() > LONGEST => bail!("its heap still trims"),
+            _ if begun.elapsed() > LONGEST => return Err(failure("its heap still trims")),
             _ => thread::sleep(Duration::from_millis(2)),
         }
     }
@@ -84,32 +85,37 @@ fn resident(pid: Pid) -> u64 {
 struct Word(Request);
 
 impl Word {
-    fn find(pid: Pid) -> Result<Word> {
-        let mappings = mappings::read_files(pid)?;
-        let request = Request::find(pid, &mappings)?.context("its heap was not found")?;
+    fn find(pid: Pid) -> Result<Word, Reason> {
+        let mappings = mappings::read_files(pid).map_err(failure)?;
+        let request = Request::find(pid, &mappings).map_err(failure)?;
+        let request = request.ok_or_else(|| failure("its heap was not found"))?;
         if request.version(Version::Trim) != VERSION {
-            bail!(
+            return Err(failure(
                 "its libloam is of a version that can not be asked for a trim; `malloc_trim(0)` \
-                   in the program does it"
-            );
+                 in the program does it",
+            ));
         }
         Ok(Word(request))
     }
 
-    fn ask(&self) -> Result<()> {
+    fn ask(&self) -> Result<(), Reason> {
         // Another tool may have asked: its answer is ours as well.
         if matches!(self.state()?, IDLE | REFUSED) {
             self.write(ASKED)?;
         }
-        self.0.call().context("its heap can not be asked")
+        self.0.call().map_err(not_asked)
     }
 
-    fn state(&self) -> Result<u32> {
-        Ok(self.0.word(TRIM)?)
+    fn state(&self) -> Result<u32, Reason> {
+        self.0.word(TRIM).map_err(failure)
     }
 
-    fn write(&self, state: u32) -> Result<()> {
+    fn write(&self, state: u32) -> Result<(), Reason> {
         let written = self.0.write(TRIM, &state.to_le_bytes());
-        written.context("its heap can not be asked")
+        written.map_err(not_asked)
     }
+}
+
+fn not_asked(error: ReadError) -> Reason {
+    failure(format!("its heap can not be asked: {error}"))
 }

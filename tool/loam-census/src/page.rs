@@ -3,16 +3,15 @@
 
 use maud::{html, Markup};
 
-use loam_census::census::Census;
-use loam_census::diff::Change;
-use loam_census::tree::Tree;
-use loam_census::types::Kind;
 use loam_format::plain;
-use loam_format::units::bytes;
+use loam_format::units::{bytes, grouped as count, percent, signed};
 use loam_report::html::is_made_by;
 use loam_report::treemap::{Treemap, TreemapPage};
 
-use super::text::{count, share, signed};
+use crate::census::Census;
+use crate::diff::Change;
+use crate::tree::Tree;
+use crate::types::Kind;
 
 const GENERATOR: &str = "loam census";
 /// Rows of each table.
@@ -91,7 +90,7 @@ pub fn of_census(of: &str, census: &Census) -> Option<String> {
         p {
             (count(census.live.blocks)) " live blocks have "
             (bytes(census.live.bytes as f64)) ", on " (census.allocator) ". "
-            (share(census.typed_bytes(), census.live.bytes))
+            (percent(census.typed_bytes(), census.live.bytes))
             " % of these bytes have a type, or belong to objects that have one. "
             (count(census.lost.blocks)) " blocks of " (bytes(census.lost.bytes as f64)) " are lost."
         }

@@ -1,7 +1,7 @@
 //! The largest processes: where to begin if it is not known whose memory is asked for.
 
-use anyhow::Result;
 use procfs::process::all_processes;
+use procfs::ProcError;
 
 use loam_format::{plain, units};
 
@@ -9,7 +9,7 @@ use loam_format::{plain, units};
 const ROWS: usize = 15;
 
 /// A table of the processes with most resident memory.
-pub fn largest() -> Result<String> {
+pub fn largest() -> Result<String, ProcError> {
     let mut found: Vec<(u64, i32, String)> = Vec::new();
     let page = rustix::param::page_size() as u64;
     for process in all_processes()?.flatten() {

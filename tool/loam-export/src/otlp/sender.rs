@@ -1,4 +1,4 @@
-//! `loam export --otlp`: metrics, and profiles by type, for an OpenTelemetry collector.
+//! Sends metrics, and profiles by type, to an OpenTelemetry collector.
 //!
 //! ```text
 //! every EVERY   look at all processes -> families -> requests of at most 20,000 figures
@@ -26,18 +26,16 @@ use prost::Message;
 use tokio::signal::unix::{signal, SignalKind};
 
 use loam_census::census::Wanted;
+use loam_census::document;
 use loam_counters::watch::sampler::{Sampler, Tick};
-use loam_export::otlp::collector::Refused;
-use loam_export::otlp::metrics::Requests;
-use loam_export::otlp::profile;
-use loam_export::otlp::resource::{now, Machine};
 use loam_format::plain;
 use loam_process::process::{Identity, ProcessKey};
 
-use crate::census;
-use crate::exit::Exit;
-use crate::output;
-pub use loam_export::otlp::collector::Collector;
+use super::collector::{Collector, Refused};
+use super::metrics::Requests;
+use super::profile;
+use super::resource::{now, Machine};
+use crate::Told;
 
 /// The path of metrics, by the specification.
 const METRICS: &str = "/v1/metrics";
@@ -66,7 +64,7 @@ pub struct Delivery {
 }
 
 /// Runs until a signal ends it; with `once` until all was delivered.
-pub fn run(delivery: Delivery, sampler: Sampler) -> Result<Exit> {
+pub fn run(delivery: Delivery, sampler: Sampler, tell: fn(Told)) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -77,12 +75,13 @@ pub fn run(delivery: Delivery, sampler: Sampler) -> Result<Exit> {
         sampler: Arc::new(Mutex::new(sampler)),
         on_loam: RefCell::default(),
         trouble: RefCell::default(),
+        tell,
     });
     let local = tokio::task::LocalSet::new();
-    let exit = local.block_on(&runtime, sender.run());
+    let done = local.block_on(&runtime, sender.run());
     // The exporter does not wait for a look that is being made.
     runtime.shutdown_background();
-    exit
+    done
 }
 
 /// What is not delivered at present.
@@ -130,17 +129,18 @@ struct Sender {
     /// The processes on Loam at the last look.
     on_loam: RefCell<Vec<Identity>>,
     trouble: RefCell<Trouble>,
+    tell: fn(Told),
 }
 
 impl Sender {
-    async fn run(self: Rc<Self>) -> Result<Exit> {
+    async fn run(self: Rc<Self>) -> Result<()> {
         let mut interrupted = signal(SignalKind::interrupt())?;
         let mut terminated = signal(SignalKind::terminate())?;
         let work = async {
             if self.delivery.once {
                 return self.once().await;
             }
-            output::say(&format!(
+            self.line(format!(
                 "loam: metrics every {} to {}{METRICS}",
                 humantime::format_duration(self.delivery.every),
                 self.delivery.collector
@@ -154,12 +154,12 @@ impl Sender {
         tokio::select! {
             done = work => done,
             // A signal is the normal way to end, so this is a success.
-            _ = interrupted.recv() => Ok(Exit::Done),
-            _ = terminated.recv() => Ok(Exit::Done),
+            _ = interrupted.recv() => Ok(()),
+            _ = terminated.recv() => Ok(()),
         }
     }
 
-    async fn once(&self) -> Result<Exit> {
+    async fn once(&self) -> Result<()> {
         let mut requests = self.look().await?;
         let (mut processes, mut figures) = (0, 0);
         while let Some((request, count)) = requests.next(&self.machine) {
@@ -189,14 +189,14 @@ impl Sender {
             Some(_) => format!(", profiles: {profiles}"),
             None => String::new(),
         };
-        output::say(&format!(
+        self.line(format!(
             "loam: delivered to {}: {figures} figures (processes: {processes}{more})",
             self.delivery.collector
         ));
-        Ok(Exit::Done)
+        Ok(())
     }
 
-    async fn metrics(&self) -> Result<Exit> {
+    async fn metrics(&self) -> Result<()> {
         let every = self.delivery.every;
         let mut next = Instant::now();
         loop {
@@ -210,7 +210,7 @@ impl Sender {
                     break;
                 }
             }
-            self.note(Signal::Metrics, is_delivered);
+            self.count_if_dropped(Signal::Metrics, is_delivered);
             // After a look that took longer than the pause, the next one follows at once, but no
             // two.
             next = next.max(Instant::now());
@@ -254,10 +254,10 @@ impl Sender {
                     Ok(body) => {
                         let until = Instant::now() + least;
                         let sent = self.send(Signal::Profiles, body, Some(until)).await;
-                        self.note(Signal::Profiles, sent.is_ok());
+                        self.count_if_dropped(Signal::Profiles, sent.is_ok());
                     }
                     Err(error) if told.insert(identity.key) => {
-                        output::print_warning(&format!("no profile: {error:#}"));
+                        (self.tell)(Told::Warning(format!("no profile: {error:#}")));
                     }
                     Err(_) => {}
                 }
@@ -275,7 +275,7 @@ impl Sender {
                 wait: None,
                 content: false,
             };
-            let census = census::of_process(key.pid, wanted)?;
+            let census = document::of_process(key.pid, wanted)?;
             // The number may be another process's by now.
             match Identity::sketch(key.pid) {
                 Ok(now) if now.key == key => Ok(census),
@@ -333,7 +333,7 @@ impl Sender {
         let collector = &self.delivery.collector;
         let path = signal.path();
         match signal.rejected(answer) {
-            Ok(None) => self.trouble.borrow_mut().well(signal, collector),
+            Ok(None) => self.forget_trouble(signal),
             Ok(Some((0, message))) => self.say(
                 signal,
                 &format!("{collector}{path} warns: {}", shown(&message)),
@@ -353,29 +353,33 @@ impl Sender {
         let said = &mut self.trouble.borrow_mut().said[signal as usize];
         if said.as_deref() != Some(why) {
             if !self.delivery.once {
-                output::print_warning(why);
+                (self.tell)(Told::Warning(why.to_owned()));
             }
             *said = Some(why.to_owned());
         }
     }
 
-    fn note(&self, signal: Signal, is_delivered: bool) {
+    fn count_if_dropped(&self, signal: Signal, is_delivered: bool) {
         if !is_delivered {
             self.trouble.borrow_mut().dropped[signal as usize] += 1;
         }
     }
-}
 
-impl Trouble {
     /// All is well now.
-    fn well(&mut self, signal: Signal, collector: &Collector) {
-        let dropped = std::mem::take(&mut self.dropped[signal as usize]);
-        if self.said[signal as usize].take().is_some() {
-            output::say(&format!(
-                "loam: {collector}{} takes everything again; {dropped} looks were dropped",
+    fn forget_trouble(&self, signal: Signal) {
+        let mut trouble = self.trouble.borrow_mut();
+        let dropped = std::mem::take(&mut trouble.dropped[signal as usize]);
+        if trouble.said[signal as usize].take().is_some() {
+            self.line(format!(
+                "loam: {}{} takes everything again; {dropped} looks were dropped",
+                self.delivery.collector,
                 signal.path()
             ));
         }
+    }
+
+    fn line(&self, text: String) {
+        (self.tell)(Told::Line(text));
     }
 }
 

@@ -1,17 +1,17 @@
-//! The output of `loam stats --json`: all figures, for programs.
+//! All figures of processes as a document, for programs.
 //!
 //! Fields may be added. While `version` stays, none is removed or changes its meaning.
 
 use serde_json::{json, Map, Value};
 
-use loam_counters::snapshot::{HeapFigures, LockFigures};
-use loam_counters::view::View;
-use loam_counters::{verdict, Snapshot};
+use crate::snapshot::{HeapFigures, LockFigures};
+use crate::view::View;
+use crate::{verdict, Snapshot};
 
 /// The counters, without the locks that were never taken: a heap has a lock for each size class.
 fn counters(snapshot: &Snapshot, heap: Option<&HeapFigures>) -> Value {
-    let is_used = |lock: &&LockFigures| lock.taken + lock.waited + lock.refused > 0;
-    let used: Vec<&LockFigures> = snapshot.locks.iter().filter(is_used).collect();
+    let locks = snapshot.locks.iter();
+    let used: Vec<&LockFigures> = locks.filter(|lock| !lock.is_unused()).collect();
     let mut counters = json!(snapshot);
     counters["locks"] = json!(used);
     counters["locks_never_taken"] = json!(snapshot.locks.len() - used.len());

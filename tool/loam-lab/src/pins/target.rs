@@ -1,0 +1,46 @@
+//! Whose pages are looked at: those of a trace or of a process.
+
+use std::path::Path;
+
+use anyhow::{anyhow, Result};
+
+use loam_process::choose::{self, Target};
+use loam_process::process::Identity;
+
+use crate::replay::{self, Survey};
+
+/// What the user named.
+#[derive(Debug)]
+pub enum Named {
+    /// A trace, read once, and the process of it.
+    Trace(Box<Survey>, u32),
+    /// A process.
+    Process(Identity),
+}
+
+impl Named {
+    /// What is wrong with the trace.
+    pub fn faults(&self) -> Vec<String> {
+        match self {
+            Named::Trace(survey, stream) => {
+                let cut = survey.processes[stream].cut();
+                survey.damage.iter().cloned().chain(cut).collect()
+            }
+            Named::Process(_) => Vec::new(),
+        }
+    }
+}
+
+/// A file of that name is a trace; anything else is a process, unless only a file can have such a
+/// name.
+pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
+    let path = Path::new(target);
+    let is_name_of_a_file = target.contains('/') || target.ends_with(".trace");
+    if is_name_of_a_file || path.exists() && !path.is_dir() {
+        let survey = replay::survey_of_all(path)?;
+        let stream = survey.choose(process)?;
+        return Ok(Named::Trace(Box::new(survey), stream));
+    }
+    let named: Target = target.parse().map_err(|error: String| anyhow!(error))?;
+    Ok(Named::Process(choose::one(&named)?))
+}
