@@ -51,7 +51,9 @@ set(unit_measuring_counters "CompactTest.*")
 # process, in any order. Under an emulator single cases are left out by name.
 set(unit_apart counters)
 # Cases of the others that count from an untouched process.
-set(unit_alone_cache_fake "ThreadCacheTest.AThreadThatOnlyFreesGivesAllThatAnotherTakes\
+set(unit_alone_cache_fake "ThreadCacheTest.AfterHundredRoundsNeighboursStillFollowEachOther\
+:ThreadCacheTest.AHundredCallsAfterASilenceGiveBackWhatAClockWouldHave\
+:ThreadCacheTest.AThreadThatOnlyFreesGivesAllThatAnotherTakes\
 :ThreadCacheTest.ThreadsShareWhatTheyHoldBeyondTheirDue\
 :ThreadCacheTest.WhoHoldsMuchMakesRoomForWhoIsRefused")
 # The process has one default heap: these count its spans, runs, locks and classes.
