@@ -8,11 +8,6 @@
 
 namespace loam {
 
-/// Short runs are searched for when more than this part of the heap is dirty, or more than is worth
-/// keeping. Measured: if any dirty page were enough, as many spans would be short, and a program
-/// that frees in order would find fewer neighbours (decision 56).
-inline constexpr size_t kShortRunsShare = 16;
-
 class PageHints {
  public:
   /// True while more memory is backed than is worth keeping. Then call PageHeap::tick() now and
@@ -25,10 +20,6 @@ class PageHints {
   [[nodiscard]] bool is_behind() const { return is_behind_.load(std::memory_order_relaxed); }
   /// True while free pages are more than is worth keeping.
   [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }
-  /// Whether there are enough dirty pages to make a search for short runs of them worth its time.
-  [[nodiscard]] bool short_runs_wait() const {
-    return pages_wait() || Pages(waiting().count * kShortRunsShare).bytes() > used_bytes();
-  }
   /// Bytes in runs: for limits that follow the heap's size.
   [[nodiscard]] size_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
   /// Pages that are dirty or parked outside of shards; out of date while ticks are wanted.

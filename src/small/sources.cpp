@@ -109,7 +109,7 @@ void SmallHeap::take_from(BlockSource source, Refill& refill, bool refused) {
     case BlockSource::kBin:
       return;
     case BlockSource::kShortRuns:
-      if (may_be_partial() && (refused || pages().hints().short_runs_wait()))
+      if (may_be_partial() && (refused || pages().hints().pages_wait()))
         take_from_bin(refill, Bin::From::kShortRuns);
       return;
     case BlockSource::kMixedSpans:

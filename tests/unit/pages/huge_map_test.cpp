@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "fake_system/fake.h"
 #include "must_run.h"
 #include "os/os.h"
+#include "pages/page_heap.h"
 #include "random.h"
 
 namespace loam {
@@ -22,7 +24,10 @@ using fake::Call;
 
 class HugeMapTest : public testing::Test {
  protected:
-  void SetUp() override { fake::reset(); }
+  void SetUp() override {
+    fake::reset();
+    new (&page_heap) PageHeap;  // the process's own: it may keep mappings of an earlier test
+  }
 
   uintptr_t allocate(size_t bytes, size_t alignment = kPageBytes) {
     bool zero = true;  // no kept mapping

@@ -50,16 +50,11 @@ TEST(PageClock, ATickIsDueEveryFewOperationsAndALookAfterItsTime) {
   EXPECT_TRUE(clock.is_due(PageClock::kSurplus, 1)) << "each look has its own time";
 }
 
-TEST(PageHints, ShortRunsWaitFromASixteenthOfTheHeapOn) {
+TEST(PageHints, TicksAreWantedForPagesAndForSpans) {
   PageHints hints;
-  hints.set_used(Pages(1600));
-  hints.set_waiting(Pages(100));
-  EXPECT_FALSE(hints.short_runs_wait());
-  hints.set_waiting(Pages(101));
-  EXPECT_TRUE(hints.short_runs_wait());
-  hints.set_waiting(Pages(0));
+  EXPECT_FALSE(hints.wants_ticks());
   hints.set_pages_wait(true);
-  EXPECT_TRUE(hints.short_runs_wait());
+  EXPECT_TRUE(hints.wants_ticks());
   hints.set_pages_wait(false);
   EXPECT_FALSE(hints.wants_ticks());
   hints.set_spans_wait(true);

@@ -461,7 +461,7 @@ TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByShortRuns) {
   }
   EXPECT_TRUE(take(c, 1).empty());
   pages->free(run);
-  EXPECT_FALSE(pages->hints().short_runs_wait());
+  EXPECT_FALSE(pages->hints().pages_wait());
   const std::vector<void*> one = take(c, 2);
   EXPECT_EQ(one.size(), 1u);
   fake::clear_failures();
