@@ -434,6 +434,7 @@ void SmallHeap::reset_locks_after_fork() {
     stashed += blocks * size_t{class_info(c).bytes};
   });
   stash_room_.recount_after_fork(stashed);
+  falls_.use = {};  // a thread that is gone may have been at it
   falls_.is_busy.store(false, std::memory_order_relaxed);
   mixed_.reset_locks_after_fork();
 }
