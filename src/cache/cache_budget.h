@@ -45,6 +45,10 @@ class CacheBudget {
   /// A magazine grows to the heap's size divided by this, or to magazine_policy::kOneWayBytes,
   /// while its thread only takes, or only gives (decision 55).
   static constexpr size_t kOneWayShare = 1024;
+  /// A magazine of at most this many bytes may grow even while misses are rare. In a program that
+  /// uses every class the first slots alone exceed kUnearnedBytes, and otherwise no magazine could
+  /// grow (decision 51).
+  static constexpr size_t kEverybodysBytes = size_t{8} << 10;
   /// An array is freed this many collections after its idle class returned its blocks. A program
   /// that goes through many sizes in turn comes back to each after a few (decision 13).
   static constexpr unsigned kIdleCollections = 8;
@@ -85,7 +89,8 @@ class CacheBudget {
     // slots of large blocks.
     const size_t due = first ? due_bytes(block_bytes, next) : 0;
     const size_t more = first ? 0 : (next - capacity) * block_bytes;
-    if (more != 0 && misses_.is_low() && holds_unearned(more, heap_bytes)) return {};
+    const bool earned = next * block_bytes <= kEverybodysBytes || !misses_.is_low();
+    if (more != 0 && !earned && holds_unearned(more, heap_bytes)) return {};
     return {next, first, due, more, more + beyond_due(due_ + due) - beyond_due(due_)};
   }
   void take(const Growth& growth) {

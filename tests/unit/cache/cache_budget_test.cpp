@@ -105,7 +105,9 @@ TEST(CacheBudget, BeyondTheUnearnedBytesAMagazineGrowsOnlyWhileMissesAreFrequent
   EXPECT_EQ(much.next(2048, 32, kTurned, kSmallProgram).capacity, 0u);
   EXPECT_NE(much.next(2048, 32, kTurned, kLargeProgram).capacity, 0u) << "a 32nd of the heap";
   EXPECT_NE(much.next(2048, 0, kTurned, kSmallProgram).capacity, 0u) << "first slots";
-  EXPECT_EQ(much.next(64, 8, kTurned, kSmallProgram).capacity, 0u) << "small blocks too";
+  EXPECT_EQ(much.next(64, 64, kTurned, kSmallProgram).capacity, 128u)
+      << "8 KiB are everybody's (decision 51)";
+  EXPECT_EQ(much.next(64, 128, kTurned, kSmallProgram).capacity, 0u);
 
   CacheBudget little = holding(CacheBudget::kUnearnedBytes / 2);
   make_misses_rare(little, &(frees = 0));
