@@ -1,5 +1,7 @@
 #include "cache/thread_cache.h"
 
+#include <utility>
+
 #include "cache/cache_registry.h"
 #include "cache/magazine_arrays.h"
 #include "map/metadata.h"

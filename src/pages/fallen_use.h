@@ -30,11 +30,13 @@ class FallenUse {
   }
   /// So much of what fell is no longer there to be given back.
   void give_back(size_t gone) { fallen_ -= gone < fallen_ ? gone : fallen_; }
-  /// Forgets a higher peak and a lower use.
+  /// A higher peak comes back no more, nor does anything from below `low`.
   void forget(size_t high, size_t low) {
     high_ = high;
     low_ = low;
   }
+  /// Nothing that fell so far comes back.
+  void forget() { forget(use_, use_); }
 
   [[nodiscard]] size_t use() const { return use_; }
   [[nodiscard]] size_t fallen() const { return fallen_; }

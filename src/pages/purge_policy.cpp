@@ -76,7 +76,7 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   if (now_ms - slot_began_ms_ >= kSlotMs) {
     slot_began_ms_ = now_ms;
     came_back_ = came_back_late_ = came_back_slowly_ = {};
-    use_.forget(use_.use(), use_.use());
+    use_.forget();
   }
   observe(used);
   static_cast<void>(use_.note(used.count));  // after observe() it is no rise

@@ -112,7 +112,7 @@ bool PrivateHeap::give_back_held(uint64_t* serial) {
   }
   const Pages gone = purge_spans(serial, kMostPerStep);
   fall_.returned = 0;
-  fall_.use.forget(fall_.use.use(), fall_.use.use());
+  fall_.use.forget();
   if (gone >= kMostPerStep) return true;
   note_held(Pages(0));
   return false;

@@ -319,7 +319,7 @@ void SmallHeap::note_use(Fall& fall) {
     falls_.came_back.end_round();
     if (now - falls_.round_began_ms >= 2 * PurgePolicy::kHoldMs) falls_.came_back.end_round();
     falls_.round_began_ms = now;
-    falls_.use.forget(falls_.use.use(), falls_.use.use());
+    falls_.use.forget();
   }
   falls_.came_back.note(falls_.use.note(fall.used));
   fall.fallen = falls_.use.fallen();

@@ -33,7 +33,7 @@ TEST(FallenUse, AForgottenPeakComesBackNoMore) {
   FallenUse use;
   static_cast<void>(use.note(100));
   static_cast<void>(use.note(40));
-  use.forget(40, 40);
+  use.forget();
   EXPECT_EQ(use.note(70), 0u);
   static_cast<void>(use.note(50));
   EXPECT_EQ(use.note(60), 10u);
