@@ -17,6 +17,21 @@ unsigned CacheBudget::largest_other(const Tuning* tuning, unsigned end, unsigned
   return largest;
 }
 
+unsigned CacheBudget::longest(const Tuning* tuning, unsigned end) {
+  if (LOAM_LIKELY(!has_long_)) return 0;
+  unsigned longest = 0;
+  size_t most = 0;
+  for (unsigned c = 1; c < end; ++c) {
+    const size_t bytes = tuning[c].capacity * block_bytes(c);
+    if (bytes <= most || tuning[c].capacity <= magazine_policy::usual_capacity(block_bytes(c)))
+      continue;
+    most = bytes;
+    longest = c;
+  }
+  has_long_ = longest != 0;
+  return longest;
+}
+
 unsigned CacheBudget::next_idle(const Tuning* tuning, unsigned end) {
   if (slow_operations_ < kIdleAfter) return 0;
   for (unsigned looks = kLooksForIdle; looks != 0; --looks) {

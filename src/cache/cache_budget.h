@@ -5,7 +5,8 @@
 //   due     = first slots of blocks of kDueBytes or more: every thread's, whatever others hold
 //   shared  = granted + (due beyond kDue)            what comes out of the room of all threads
 //
-//   granted + due <= most():     2 MiB, or half of the heap, at most 8 MiB (decisions 13 and 16)
+//   granted + due <= most():     2 MiB, or a thread's part of half of the heap, at most 16 MiB
+//                                (decisions 13, 16 and 55)
 //   granted + due > unearned():  magazines grow only while misses are frequent (decision 51)
 //   shared of all threads:       SharedRoom<kProcessBytes, kProcessShare>
 //
@@ -37,8 +38,8 @@ class CacheBudget {
   /// Blocks from this size on count from the first slot, because there are many such classes and
   /// each block is large.
   static constexpr size_t kDueBytes = kFineLimit;
-  /// In a larger heap a thread may hold the heap's size divided by this instead of kThreadBytes, up
-  /// to the limit of all threads. While another thread is refused room, and for kModestCollections
+  /// In a larger heap each thread may hold an equal part of the heap's size divided by this, up to
+  /// the limit of all threads. While another thread is refused room, and for kModestCollections
   /// afterwards, the limit is kThreadBytes again (decision 16).
   static constexpr size_t kThreadShare = 2;
   static constexpr uint8_t kModestCollections = 250;
@@ -75,6 +76,7 @@ class CacheBudget {
     size_t due;
     size_t more;    ///< granted
     size_t shared;  ///< to be taken out of the room of all threads
+    bool is_long;   ///< it then is longer than usual
     [[nodiscard]] size_t bytes() const { return due + more; }
   };
   /// For a magazine of `capacity` slots that was too short, in a heap of `heap_bytes`. `turned`: it
@@ -91,11 +93,17 @@ class CacheBudget {
     const size_t more = first ? 0 : (next - capacity) * block_bytes;
     const bool earned = next * block_bytes <= kEverybodysBytes || !misses_.is_low();
     if (more != 0 && !earned && holds_unearned(more, heap_bytes)) return {};
-    return {next, first, due, more, more + beyond_due(due_ + due) - beyond_due(due_)};
+    return {.capacity = next,
+            .first = first,
+            .due = due,
+            .more = more,
+            .shared = more + beyond_due(due_ + due) - beyond_due(due_),
+            .is_long = next > magazine_policy::usual_capacity(block_bytes)};
   }
   void take(const Growth& growth) {
     granted_ += growth.more;
     due_ += growth.due;
+    has_long_ |= growth.is_long;
   }
   /// What a magazine of so many slots gives back of its granted room, and of its due; the result is
   /// to be given back to the room of all threads.
@@ -121,23 +129,24 @@ class CacheBudget {
   }
 
   /// Whether this thread's limit has room for `bytes` more, whatever other threads hold.
-  [[nodiscard]] bool has_room(size_t bytes, size_t heap_bytes) const {
-    return granted_ + due_ + bytes <= most(heap_bytes);
+  [[nodiscard]] bool has_room(size_t bytes, size_t heap_bytes, size_t threads) const {
+    return granted_ + due_ + bytes <= most(heap_bytes, threads);
   }
   /// Whether magazines with `more` bytes would exceed the size that they may always have.
   [[nodiscard]] bool holds_unearned(size_t more, size_t heap_bytes) const {
     return granted_ + due_ + more > share_of(heap_bytes, kProcessShare, kUnearnedBytes);
   }
   /// The most that this thread's magazines may hold, whatever other threads hold.
-  [[nodiscard]] size_t most(size_t heap_bytes) const {
-    if (modest_ != 0) return kThreadBytes;
-    const size_t most = share_of(heap_bytes, kThreadShare, kThreadBytes);
-    return most < kProcessBytes ? most : kProcessBytes;
+  [[nodiscard]] size_t most(size_t heap_bytes, size_t threads) const {
+    const size_t most = modest_ != 0 ? 0 : heap_bytes / kThreadShare / threads;
+    return most < kThreadBytes ? kThreadBytes : most < kProcessBytes ? most : kProcessBytes;
   }
 
   /// The class whose magazine has most granted room, without `size_class`; 0 if none has any.
   [[nodiscard]] static unsigned largest_other(const Tuning* tuning, unsigned end,
                                               unsigned size_class);
+  /// The class whose magazine has most bytes, of those that are longer than usual; 0 if none is.
+  [[nodiscard]] unsigned longest(const Tuning* tuning, unsigned end);
   /// The next of a few classes that has granted room, and had no call since the last collection; 0
   /// if there is none. `end`: of the classes.
   [[nodiscard]] unsigned next_idle(const Tuning* tuning, unsigned end);
@@ -199,6 +208,7 @@ class CacheBudget {
   uint8_t next_idle_ = 0;  ///< the class at which the last search for an idle one ended
   uint8_t modest_ = 0;     ///< collections for which the thread stays at kThreadBytes: another one
                            ///< was refused room
+  bool has_long_ = false;  ///< a magazine may be longer than usual
 };
 
 }  // namespace loam

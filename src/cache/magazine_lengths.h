@@ -9,10 +9,6 @@ namespace loam {
 
 /// Blocks of mixed spans have any size up to 8 KiB; each is counted as this many bytes.
 inline constexpr size_t kMixedBytes = 512;
-/// A magazine of blocks from this size on, of at most 64 slots, has one array for the thread's
-/// life, so its growth costs nothing.
-inline constexpr size_t kFixedBytes = magazine_policy::kSmallBlock;
-static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
 /// An array that is too short becomes this many times as long, while its magazine doubles. So every
 /// other growth stays in place, and an array becomes longer as often as Tuning counts.
 inline constexpr unsigned kArrayGrowth = 4;
@@ -55,33 +51,15 @@ inline constexpr unsigned kFirstArray =
   return magazine_policy::initial_capacity(block_bytes(size_class));
 }
 
-// A table by class, because a division costs as much as the rest of a miss whose magazine has its
-// longest length.
-struct MaxCapacities {
-  uint16_t slots[kMixedClass + 1];
-};
-constexpr MaxCapacities make_max_capacities() {
-  MaxCapacities table{};
-  for (unsigned c = 1; c <= kMixedClass; ++c) {
-    const size_t bytes = c == kMixedClass ? kMixedBytes : kSizeClasses[c].bytes;
-    table.slots[c] = static_cast<uint16_t>(magazine_policy::max_capacity(bytes));
-  }
-  return table;
-}
-inline constexpr MaxCapacities kMaxCapacities = make_max_capacities();
-
+/// A thread only frees blocks of mixed spans.
 [[nodiscard]] inline unsigned max_capacity(unsigned size_class) {
-  return LOAM_LIKELY(size_class <= kMixedClass)
-             ? kMaxCapacities.slots[size_class]
-             : magazine_policy::max_capacity(block_bytes(size_class));
+  return LOAM_UNLIKELY(size_class == kMixedClass) ? magazine_policy::kOneWayCapacity
+                                                  : magazine_policy::kMaxCapacity;
 }
 
 /// Whether the class's array has its full length from the start, and stays where it is until its
-/// thread ends. The array for blocks of mixed spans does, because other threads read its pointers
-/// to find the blocks' sizes.
-[[nodiscard]] inline bool has_fixed_array(unsigned size_class) {
-  return size_class == kMixedClass || block_bytes(size_class) >= kFixedBytes;
-}
+/// thread ends: because other threads read its pointers to find the blocks' sizes.
+[[nodiscard]] inline bool has_fixed_array(unsigned size_class) { return size_class == kMixedClass; }
 
 /// The slots of an array that was made longer `growths` times; at most what its magazine may use.
 [[nodiscard]] unsigned array_slots(unsigned size_class, unsigned growths);

@@ -2,9 +2,10 @@
 // caches of private heaps (private/private_cache.h). The policy has numbers only; the caches count
 // what they hold.
 //
-// A magazine starts with few slots, doubles when it was too short, and stops at a maximum of bytes.
-// Beyond one_way_capacity() it grows only when it was too short in both directions in turn
-// (decisions 17 and 55).
+// A magazine starts with few slots and doubles when it was too short, up to one_way_capacity().
+// Beyond that it grows only when it was too short in both directions in turn (decisions 17 and 55).
+// A magazine with more slots than usual_capacity() is long: it keeps that length only while the
+// heap does not grow (decision 55).
 #pragma once
 
 #include "base/units.h"
@@ -14,13 +15,11 @@ namespace loam::magazine_policy {
 // They cost little in a class that is used once; in a busy class they double within a few misses.
 // Measured: half and double change nothing (decision 12).
 inline constexpr unsigned kInitialSlots = 8;
-// A page of blocks, but at least two and at most eight blocks. Never more than max_capacity().
+// A page of blocks, but at least two and at most eight blocks. Never more than usual_capacity().
 inline constexpr size_t kInitialBytes = kPageBytes;
-// A class's magazine holds at most this many bytes of blocks, but always up to kFewSlots blocks.
+// A class's magazine usually holds at most this many bytes of blocks, but always up to kFewSlots
+// blocks.
 inline constexpr size_t kClassBytes = size_t{128} << 10;
-// The same for blocks smaller than kSmallBlock: a program's working set of them is often larger
-// (decision 55).
-inline constexpr size_t kSmallClassBytes = size_t{512} << 10;
 inline constexpr size_t kSmallBlock = 2048;
 // Chosen: half of them is two spans of the largest classes, so such spans come and go whole
 // (decision 24).
@@ -32,10 +31,7 @@ inline constexpr unsigned kMaxCapacity = 2048;
 // which smaller ones count as a cache line. Measured: half or twice as many bytes (decision 55).
 inline constexpr size_t kOneWayBytes = size_t{32} << 10;
 inline constexpr unsigned kOneWayCapacity = kOneWayBytes / kCacheLine;
-static_assert(kOneWayBytes / kSmallBlock >= kInitialSlots);
-// The most blocks in one refill: half of a magazine that is used one way. It limits the time for
-// which the bin's lock is held.
-inline constexpr unsigned kMaxRefill = kOneWayCapacity / 2;
+static_assert(kOneWayBytes / kSmallBlock >= kInitialSlots && kOneWayBytes <= kClassBytes);
 // The fewest blocks in a refill (at most the capacity) of a magazine from which its thread only
 // takes, once it has the one_way_capacity() of a small heap. Each refill waits for the thread's
 // writes to the blocks of the one before. Chosen: twice as many save a tenth as much again, and
@@ -53,18 +49,18 @@ enum class Way : uint8_t { kNone, kTake, kGive };
                                     : static_cast<unsigned>(by_bytes);
 }
 
-[[nodiscard]] constexpr unsigned max_capacity(size_t block_bytes) {
-  const size_t by_bytes =
-      (block_bytes < kSmallBlock ? kSmallClassBytes : kClassBytes) / block_bytes;
-  return by_bytes < kFewSlots      ? kFewSlots
-         : by_bytes > kMaxCapacity ? kMaxCapacity
-                                   : static_cast<unsigned>(by_bytes);
+/// The slots of a magazine that is not long.
+[[nodiscard]] constexpr unsigned usual_capacity(size_t block_bytes) {
+  const size_t by_bytes = kClassBytes / block_bytes;
+  return by_bytes < kFewSlots         ? kFewSlots
+         : by_bytes > kOneWayCapacity ? kOneWayCapacity
+                                      : static_cast<unsigned>(by_bytes);
 }
-static_assert(max_capacity(16) <= kMaxCapacity, "what Tuning and held() count on");
+static_assert(usual_capacity(16) <= kMaxCapacity, "what Tuning and held() count on");
 
 /// The slots of a magazine that is used one way; `bytes` is its maximum.
 [[nodiscard]] constexpr unsigned one_way_capacity(size_t block_bytes, size_t bytes = kOneWayBytes) {
-  if (block_bytes >= kSmallBlock) return max_capacity(block_bytes);
+  if (block_bytes >= kSmallBlock) return usual_capacity(block_bytes);
   const size_t by_bytes = bytes / block_bytes;
   return by_bytes > kOneWayCapacity ? kOneWayCapacity : static_cast<unsigned>(by_bytes);
 }
@@ -79,11 +75,7 @@ static_assert(max_capacity(16) <= kMaxCapacity, "what Tuning and held() count on
 /// grow. `one_way_bytes`: its maximum while it has not turned.
 [[nodiscard]] constexpr unsigned next_capacity(size_t block_bytes, unsigned capacity, bool turned,
                                                size_t one_way_bytes = kOneWayBytes) {
-  unsigned limit = max_capacity(block_bytes);
-  if (!turned) {
-    const unsigned one_way = one_way_capacity(block_bytes, one_way_bytes);
-    if (limit > one_way) limit = one_way;
-  }
+  const unsigned limit = turned ? kMaxCapacity : one_way_capacity(block_bytes, one_way_bytes);
   const unsigned next = capacity == 0 ? initial_capacity(block_bytes) : 2u * capacity;
   return next < limit ? next : limit;
 }
@@ -97,18 +89,27 @@ static_assert(max_capacity(16) <= kMaxCapacity, "what Tuning and held() count on
              : static_cast<unsigned>(kCacheLine / power);
 }
 
+/// The blocks that pass between a magazine and its bin at once: half of the magazine, or of the
+/// usual length, which limits the time for which the bin's lock is held. If half of a long magazine
+/// left, blocks would go that come back.
+[[nodiscard]] constexpr unsigned moved_count(size_t block_bytes, unsigned capacity) {
+  const unsigned usual = usual_capacity(block_bytes);
+  return (capacity < usual ? capacity : usual) / 2u;
+}
+
 /// The blocks that a refill requests. A class's first refill takes only a few, so that a class that
 /// is used once strands little. Blocks smaller than a cache line come by whole lines, so that two
 /// threads' fresh blocks share no line. `only_takes`: no block was returned since the last refill.
 [[nodiscard]] constexpr unsigned refill_count(size_t block_bytes, unsigned capacity, bool first,
                                               bool only_takes = false) {
-  unsigned by_capacity = first ? capacity / 4u : capacity / 2u;
-  if (only_takes && by_capacity < kFillingRefill && capacity >= one_way_capacity(block_bytes)) {
+  unsigned by_capacity = first ? capacity / 4u : moved_count(block_bytes, capacity);
+  // Blocks that return fit in a long magazine, so it is not known whether some did.
+  const bool fills = only_takes && capacity <= usual_capacity(block_bytes);
+  if (fills && by_capacity < kFillingRefill && capacity >= one_way_capacity(block_bytes)) {
     by_capacity = capacity < kFillingRefill ? capacity : kFillingRefill;
   }
   const unsigned line = line_blocks(block_bytes);
-  const unsigned wanted = by_capacity < line ? line : by_capacity - by_capacity % line;
-  return wanted > kMaxRefill ? kMaxRefill : wanted;
+  return by_capacity < line ? line : by_capacity - by_capacity % line;
 }
 static_assert(
     refill_count(16 << 10, 16, false) == 8 && refill_count(16 << 10, 16, false, true) == 16 &&
@@ -118,7 +119,9 @@ static_assert(
 static_assert(line_blocks(16) == 4 && line_blocks(32) == 2 && line_blocks(48) == 4 &&
               line_blocks(80) == 1);
 
-/// The blocks that leave when the magazine overflows: the cold half.
-[[nodiscard]] constexpr unsigned overflow_count(unsigned capacity) { return (capacity + 1u) / 2u; }
+/// The blocks that leave when the magazine overflows: the coldest.
+[[nodiscard]] constexpr unsigned overflow_count(size_t block_bytes, unsigned capacity) {
+  return moved_count(block_bytes, capacity + 1u);
+}
 
 }  // namespace loam::magazine_policy

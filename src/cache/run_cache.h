@@ -118,7 +118,7 @@ class RunCache {
   static constexpr uint64_t kMostRoom = 512;
 
   /// What all caches hold.
-  static SharedRoom<kProcessBytes / 2, kProcessShare> process_room;
+  static SharedRoom<kProcessBytes / 4, kProcessShare> process_room;
 
  private:
   friend struct CounterFields;

@@ -22,6 +22,11 @@ LOAM_INLINE bool stays_armed() { return every_call_is_slow(); }
 
 // A recent value of the heap's size.
 size_t heap_bytes() { return page_heap.hints().used_bytes(); }
+// A recent number of threads, at least one.
+size_t threads() {
+  const size_t threads = cache_registry.threads_hint();
+  return threads == 0 ? 1 : threads;
+}
 
 void* take_one(unsigned size_class) {
   void* block = nullptr;
@@ -71,7 +76,7 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   const CacheBudget::Growth growth =
       budget_.next(block_bytes(size_class), tuning_[size_class].capacity, turned, heap_bytes());
   if (growth.capacity == 0) return false;
-  if (growth.bytes() != 0 && !budget_.has_room(growth.bytes(), heap_bytes())) {
+  if (growth.bytes() != 0 && !budget_.has_room(growth.bytes(), heap_bytes(), threads())) {
     // A class without slots pays two locks for each block, so its first slots are worth more than
     // the upper half of the largest magazine.
     if (growth.first ? !make_way(size_class, growth.due) : !take_room_of_idle(growth.more))
@@ -106,18 +111,29 @@ void ThreadCache::shrink(unsigned size_class) {
   if (gone != 0) evict(size_class, gone, SmallHeap::Wait::kNo);
   disarm(size_class);
   const size_t less = (before - capacity) * block_bytes(size_class);
-  if (less == 0 || held - gone > capacity || !resize(size_class, capacity)) return;
-  give_room_back(less);
+  if (less != 0 && held - gone <= capacity && resize(size_class, capacity)) give_room_back(less);
+  if (stays_armed() || tuning_[size_class].use == Use::kNone) magazine(size_class).arm();
+}
+
+// The heap took fresh pages: the thread returns as many bytes of its kept runs and of its long
+// magazines, for the next requests (decision 55).
+void ThreadCache::give_for_growth(Pages fresh) {
+  runs_.note_growth(fresh);
+  size_t gone = 0;
+  while (gone < fresh.bytes()) {
+    const unsigned longest = budget_.longest(tuning_, split_classes.end());
+    if (longest == 0) return;
+    const size_t held = held_blocks(longest);
+    shrink(longest);
+    gone += (held - held_blocks(longest)) * block_bytes(longest);
+  }
 }
 
 // Shrinks the largest of the other magazines. False where there is still no room for `bytes`.
 bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   const unsigned largest = CacheBudget::largest_other(tuning_, split_classes.end(), size_class);
-  if (largest != 0) {
-    shrink(largest);
-    if (stays_armed() || tuning_[largest].use == Use::kNone) magazine(largest).arm();
-  }
-  return budget_.has_room(bytes, heap_bytes());
+  if (largest != 0) shrink(largest);
+  return budget_.has_room(bytes, heap_bytes(), threads());
 }
 
 // Returns the blocks and the room of an idle class. False where there is still no room for `bytes`.
@@ -125,7 +141,7 @@ bool ThreadCache::take_room_of_idle(size_t bytes) {
   const unsigned idle = budget_.next_idle(tuning_, split_classes.end());
   if (idle == 0) return false;
   retire_magazine(idle);
-  return budget_.has_room(bytes, heap_bytes());
+  return budget_.has_room(bytes, heap_bytes(), threads());
 }
 
 // Returns a magazine's blocks and its room. Its class starts again with its first slots, but in the
@@ -152,6 +168,7 @@ void ThreadCache::collect() {
   poll_probes();
   default_small_heap.tick();
   runs_.collect();
+  fall_.end_wait();
   const unsigned end = split_classes.end();
   for (unsigned c = 1; c < end; ++c) {
     const Magazine m = magazine(c);
@@ -170,8 +187,7 @@ void ThreadCache::collect() {
     }
     // The class neither missed nor overflowed, so it may hold more than it needs. A single block is
     // not more.
-    if (use == Use::kHit) shrink(c);
-    m.arm();
+    use == Use::kHit ? shrink(c) : m.arm();
   }
   budget_.end_collection(process_room.refusals());
 }
@@ -223,7 +239,6 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
                 .room = t.capacity,
                 .home = home};
   const unsigned got = default_small_heap.take(refill);
-  if (LOAM_UNLIKELY(refill.fresh != Pages(0))) runs_.note_growth(refill.fresh);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   m.set_head(m.base + (got - 1));
@@ -237,6 +252,8 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
     draws_.aim_guard_between(size_class, m.base + 1, m.base + got);
     draws_.keep_aim(size_class, magazine(size_class));
   }
+  // At the end, because the class's own magazine may shrink.
+  if (LOAM_UNLIKELY(refill.fresh != Pages(0))) give_for_growth(refill.fresh);
   return block;
 }
 
@@ -281,7 +298,8 @@ unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
 // blocks at the bottom, which were freed longest ago. Where this thread only frees and another
 // takes, all blocks leave: there are fewer and longer batches, and this thread loses nothing.
 void ThreadCache::overflow(unsigned size_class, bool only_gives) {
-  unsigned count = magazine_policy::overflow_count(tuning_[size_class].capacity);
+  unsigned count =
+      magazine_policy::overflow_count(block_bytes(size_class), tuning_[size_class].capacity);
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return overflow_mixed(count);
   if (LOAM_LIKELY(
           !default_small_heap.wants_transfer(size_class, this, bases_[size_class][0], home))) {
@@ -555,7 +573,7 @@ bool ThreadCache::attend() {
   budget_.notice_refusals(process_room.refusals());
   // The heap shrank, or another thread was refused room, and the next slow operation may be far
   // away.
-  if (LOAM_UNLIKELY(!budget_.has_room(0, heap_bytes()))) collect();
+  if (LOAM_UNLIKELY(!budget_.has_room(0, heap_bytes(), threads()))) collect();
   arm_all();
   return true;
 }
@@ -585,7 +603,7 @@ void ThreadCache::look_at_fall() {
                     .fallen = fall.fallen,
                     .returned = whole < fall.came_back ? fall.came_back : whole,
                     .cached = process_room.held(),
-                    .threads = cache_registry.threads_hint() | 1});
+                    .threads = threads()});
   page_heap.hints().set_held_in_spans(decision.is_held ? fall.bytes : 0);
   if (decision.shortens) shorten_magazines(decision.keep);
   if (!decision.purges) return;

@@ -140,7 +140,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
   /// Call after a block above the largest class took `fresh` unbacked pages. (Refills of small
   /// blocks do this themselves.)
   void note_growth(Pages fresh) {
-    if (state() == State::kLive) runs_.note_growth(fresh);
+    if (state() == State::kLive) give_for_growth(fresh);
   }
   [[nodiscard]] const RunCache& runs() const { return runs_; }
 
@@ -223,6 +223,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
   [[nodiscard]] bool take_room_of_idle(size_t bytes);
   [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);
   void shrink(unsigned size_class);
+  LOAM_NOINLINE void give_for_growth(Pages fresh);
   void give_room_back(size_t bytes) { process_room.give(budget_.give(bytes)); }
   void retire_magazine(unsigned size_class);
   [[nodiscard]] bool check_free(unsigned size_class, void* block);

@@ -2,7 +2,8 @@
 // Pure arithmetic over numbers.
 //
 //   fallen = bytes given to bins since the last look, less those taken
-//   a look:  when fallen reaches a step, a share of what is in use
+//   a look:  when fallen reaches a step, a share of what is in use; half of what may fall until a
+//            fall is no longer waited for, if that is more
 //   bound  = the larger of kFallFloor and used / (kFallShare / 2)      what may stay free in spans
 //
 // The thread freed much more than it took. If that left free memory inside of spans, there may be
@@ -50,6 +51,12 @@ class ThreadFall {
   /// Whether magazines stay short, as blocks only leave.
   [[nodiscard]] bool is_short() const { return refills_left_ != 0; }
   void shorten() { refills_left_ = kRefillsToGrow; }
+  /// What came back once may not be waited for any more.
+  void end_wait() {
+    if (LOAM_LIKELY(!waits_)) return;
+    waits_ = false;
+    step_ = kFallStep;
+  }
   /// Begins a new count of what is given.
   void begin() {
     fallen_ = 0;
@@ -73,6 +80,7 @@ class ThreadFall {
   [[nodiscard]] Decision decide(const Look& look) {
     const size_t share = look.used / kFallShare;
     const size_t most = 2 * share < kFallFloor ? kFallFloor : 2 * share;
+    waits_ = false;
     step_ = (share < kFallStep ? kFallStep : share) / look.threads;
     if (step_ < kLeastFallStep) step_ = kLeastFallStep;
     // Others may take what this thread frees: then use does not fall.
@@ -82,7 +90,14 @@ class ThreadFall {
     const bool is_held = look.fallen <= look.returned;
     // What others took again says nothing of this thread, until it took again itself.
     const bool waits = comes_back_ || look.returned >= kEverything;
-    if (at_stake <= most || (is_held && waits)) return {is_held, false, 0, false};
+    if (is_held && waits) {
+      // No look gives anything back before use fell by what came back.
+      const size_t rest = (look.returned - look.fallen) / 2 / look.threads;
+      waits_ = rest > step_;
+      if (waits_) step_ = rest;
+      return {is_held, false, 0, false};
+    }
+    if (at_stake <= most) return {is_held, false, 0, false};
     if (share < kFallStep) step_ = kLeastFallStep;
     return {is_held, true, most / look.threads, look.free > most && !is_held};
   }
@@ -93,6 +108,7 @@ class ThreadFall {
   size_t step_ = kFallStep;
   uint32_t refills_left_ = 0;
   bool comes_back_ = false;  ///< the thread took again after it had returned its blocks
+  bool waits_ = false;       ///< a step is longer, because a fall is waited for
 };
 
 }  // namespace loam

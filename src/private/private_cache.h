@@ -77,7 +77,7 @@ struct HeapCache : ListLink<HeapCache> {
   /// What all caches of private heaps hold beyond their dues. This room is separate from
   /// malloc()'s, and smaller: the cache of an idle heap keeps its blocks, and must not keep
   /// malloc()'s caches from growing.
-  static constexpr size_t kRoomBytes = kProcessBytes / 2;
+  static constexpr size_t kRoomBytes = kProcessBytes / 4;
   static SharedRoom<kRoomBytes, kProcessShare> process_room;
 
   /// The place of a class's magazine in a cache, in bytes. A span of the class stores it.

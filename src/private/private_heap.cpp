@@ -440,7 +440,7 @@ loam_status PrivateHeap::free(void* block) {
   if (m.head == m.end && (cache->short_refills != 0 || !grow(cache, size_class, Way::kGive))) {
     if (m.base != nullptr) {
       ++cache->flushes;
-      flush(m, magazine_policy::overflow_count(m.capacity()));
+      flush(m, magazine_policy::overflow_count(kSizeClasses[size_class].bytes, m.capacity()));
     }
     note_fall(cache);
     if (m.base == nullptr) {

@@ -216,7 +216,7 @@ class alignas(kPageBytes) SmallHeap {
   // reads; that page begins behind the parts of mixed_. PageHeap says why.
   [[maybe_unused]] char unused_[kPageBytes - MixedHeap::kPartsBytes % kPageBytes] = {};
   MixedHeap mixed_;
-  alignas(64) SharedRoom<kProcessBytes / 8, 4 * kProcessShare> stash_room_;
+  alignas(64) SharedRoom<kProcessBytes / 16, 4 * kProcessShare> stash_room_;
   struct {
     std::atomic<uint64_t> last_ms{0};
     std::atomic<uint64_t> period_began_ms{0};

@@ -14,7 +14,12 @@ constexpr bool kTurned = true;
 // A budget that holds `granted` bytes beyond first slots.
 CacheBudget holding(size_t granted) {
   CacheBudget budget;
-  budget.take({.capacity = 1, .first = false, .due = 0, .more = granted, .shared = granted});
+  budget.take({.capacity = 1,
+               .first = false,
+               .due = 0,
+               .more = granted,
+               .shared = granted,
+               .is_long = false});
   return budget;
 }
 
@@ -35,11 +40,37 @@ TEST(CacheBudget, AMagazineDoublesUntilItHoldsItsShareOfBytes) {
   const CacheBudget budget;
   EXPECT_EQ(budget.next(64, 0, false, kSmallProgram).capacity, magazine_policy::kInitialSlots);
   EXPECT_EQ(budget.next(64, 8, false, kSmallProgram).capacity, 16u);
-  EXPECT_EQ(longest(budget, 64, kTurned, kSmallProgram), magazine_policy::max_capacity(64));
+  EXPECT_EQ(longest(budget, 64, kTurned, kSmallProgram), magazine_policy::kMaxCapacity);
   EXPECT_EQ(longest(budget, 64, false, kSmallProgram), magazine_policy::one_way_capacity(64));
   EXPECT_EQ(longest(budget, 1024, false, kSmallProgram), (32u << 10) / 1024);
   EXPECT_EQ(longest(budget, 1024, false, kLargeProgram), 512u) << "a 1,024th of the heap";
-  EXPECT_EQ(longest(budget, kLargestSmall, kTurned, kSmallProgram), magazine_policy::kFewSlots);
+  EXPECT_EQ(longest(budget, 8192, false, kLargeProgram), magazine_policy::usual_capacity(8192));
+  EXPECT_EQ(longest(budget, kLargestSmall, false, kSmallProgram), magazine_policy::kFewSlots);
+  EXPECT_EQ(longest(budget, kLargestSmall, kTurned, kSmallProgram), magazine_policy::kMaxCapacity);
+}
+
+TEST(CacheBudget, KnowsTheLongestOfTheLongMagazines) {
+  const unsigned small = class_for(64), large = class_for(8192), end = large + 1;
+  Tuning tuning[kMagazineCount] = {};
+  tuning[small].set_capacity(magazine_policy::usual_capacity(64));
+  tuning[large].set_capacity(magazine_policy::usual_capacity(8192));
+  CacheBudget budget;
+  const auto grow = [&](unsigned c) {
+    const CacheBudget::Growth growth =
+        budget.next(block_bytes(c), tuning[c].capacity, kTurned, kLargeProgram);
+    budget.take(growth);
+    tuning[c].set_capacity(growth.capacity);
+    return growth.is_long;
+  };
+  EXPECT_EQ(budget.longest(tuning, end), 0u) << "none is long";
+  EXPECT_TRUE(grow(small));
+  EXPECT_EQ(budget.longest(tuning, end), small);
+  EXPECT_TRUE(grow(large));
+  EXPECT_EQ(budget.longest(tuning, end), large) << "by bytes";
+  tuning[large].set_capacity(magazine_policy::usual_capacity(8192));
+  EXPECT_EQ(budget.longest(tuning, end), small);
+  tuning[small].set_capacity(magazine_policy::usual_capacity(64));
+  EXPECT_EQ(budget.longest(tuning, end), 0u);
 }
 
 TEST(CacheBudget, FirstSlotsOfLargeBlocksAreEveryThreadsDue) {
@@ -74,27 +105,29 @@ TEST(CacheBudget, WhatIsGrantedComesOutOfTheRoomOfAll) {
   EXPECT_EQ(budget.shared(), 0u);
 }
 
-TEST(CacheBudget, AThreadHoldsTwoMiBOrHalfOfTheHeapUpToWhatAllMay) {
+TEST(CacheBudget, AThreadHoldsTwoMiBOrItsPartOfHalfOfTheHeapUpToWhatAllMay) {
   CacheBudget budget = holding(CacheBudget::kThreadBytes);
-  EXPECT_TRUE(budget.has_room(0, kSmallProgram));
-  EXPECT_FALSE(budget.has_room(1, kSmallProgram));
-  EXPECT_EQ(budget.most(12 * kMiB), 6 * kMiB);
-  EXPECT_EQ(budget.most(kLargeProgram), kProcessBytes);
+  EXPECT_TRUE(budget.has_room(0, kSmallProgram, 1));
+  EXPECT_FALSE(budget.has_room(1, kSmallProgram, 1));
+  EXPECT_EQ(budget.most(12 * kMiB, 1), 6 * kMiB);
+  EXPECT_EQ(budget.most(12 * kMiB, 2), 3 * kMiB);
+  EXPECT_EQ(budget.most(12 * kMiB, 4), CacheBudget::kThreadBytes);
+  EXPECT_EQ(budget.most(kLargeProgram, 1), kProcessBytes);
 }
 
 TEST(CacheBudget, WhileAnotherIsRefusedRoomAThreadIsModest) {
   CacheBudget budget;
   budget.forget_refusals(7);
   budget.notice_refusals(7);
-  EXPECT_EQ(budget.most(kLargeProgram), kProcessBytes) << "from before its start";
+  EXPECT_EQ(budget.most(kLargeProgram, 1), kProcessBytes) << "from before its start";
   budget.notice_refusals(8);
   for (unsigned i = 0; i < CacheBudget::kModestCollections; ++i) {
-    ASSERT_EQ(budget.most(kLargeProgram), CacheBudget::kThreadBytes) << i;
+    ASSERT_EQ(budget.most(kLargeProgram, 1), CacheBudget::kThreadBytes) << i;
     budget.end_collection(8);
   }
-  EXPECT_EQ(budget.most(kLargeProgram), kProcessBytes);
+  EXPECT_EQ(budget.most(kLargeProgram, 1), kProcessBytes);
   budget.end_collection(9);
-  EXPECT_EQ(budget.most(kLargeProgram), CacheBudget::kThreadBytes) << "again";
+  EXPECT_EQ(budget.most(kLargeProgram, 1), CacheBudget::kThreadBytes) << "again";
 }
 
 TEST(CacheBudget, BeyondTheUnearnedBytesAMagazineGrowsOnlyWhileMissesAreFrequent) {

@@ -105,11 +105,11 @@ TEST_F(ThreadCacheTest, AfterHundredRoundsNeighboursStillFollowEachOther) {
 
 // Each size has a thread of its own, because together they would exceed the unearned room.
 TEST_F(ThreadCacheTest, ABatchThatIsTakenAndGivenInTurnFitsItsMagazine) {
-  for (const size_t bytes : {16, 64, 128, 256, 512, 1024, 2048}) {
+  for (const size_t bytes : {16, 64, 128, 256, 512, 1024, 2048, 8192, 32768}) {
     in_thread([bytes] {
       const unsigned c = class_for(bytes);
       const size_t blocks =
-          std::min(magazine_policy::kMaxCapacity, unsigned(class_bytes(bytes) / bytes)) / 2;
+          std::min<size_t>(magazine_policy::kMaxCapacity, kThreadBytes / 2 / bytes) / 2;
       std::vector<void*> batch(blocks);
       const auto round = [&] {
         for (void*& block : batch) block = allocate(c);
@@ -144,7 +144,7 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyTakesOrOnlyGivesKeepsAShortMagazine) {
   }
 }
 
-TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsShare) {
+TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsThreadMay) {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     in_thread([c] {
       const size_t bytes = kSizeClasses[c].bytes;
@@ -152,16 +152,39 @@ TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsShare) {
       // Takes and gives in turn, so that magazines grow beyond what one direction alone gets.
       for (int round = 0; round < 3; ++round) {
         for (void*& block : blocks) block = allocate(c);
+        const size_t most = std::max(kThreadBytes, page_heap.hints().used_bytes() / 2);
         for (void* block : blocks) {
           release(block);
-          ASSERT_LE(current_cache->held_blocks(c) * bytes,
-                    std::max(class_bytes(bytes), kFewSlots * bytes))
-              << bytes;
+          ASSERT_LE(current_cache->held_blocks(c) * bytes, most + kFirstSlotsBytes) << bytes;
           ASSERT_LE(current_cache->held_blocks(c), magazine_policy::kMaxCapacity) << bytes;
         }
       }
     });
   }
+}
+
+TEST_F(ThreadCacheTest, ALongMagazineGivesBackWhileTheHeapGrows) {
+  in_thread([] {
+    const unsigned c = class_for(8192);
+    std::vector<void*> blocks(kThreadBytes / 2 / 8192);
+    for (int round = 0; round < 8; ++round) {
+      for (void*& block : blocks) block = allocate(c);
+      for (void* block : blocks) release(block);
+    }
+    const size_t held = current_cache->held_blocks(c);
+    ASSERT_GT(held, size_t{4} * magazine_policy::usual_capacity(8192));
+    // What is free already changes nothing.
+    std::vector<void*> others;
+    for (int i = 0; i < 2000; ++i) others.push_back(allocate(class_for(512)));
+    for (void* block : others) release(block);
+    const size_t before = current_cache->held_blocks(c);
+    for (void*& block : others) block = allocate(class_for(512));
+    EXPECT_EQ(current_cache->held_blocks(c), before);
+    for (int i = 0; i < 8000; ++i) others.push_back(allocate(class_for(512)));
+    EXPECT_LE(current_cache->held_blocks(c), magazine_policy::usual_capacity(8192));
+    EXPECT_GT(current_cache->held_blocks(c), 0u) << "what is usual stays";
+    for (void* block : others) release(block);
+  });
 }
 
 TEST_F(ThreadCacheTest, AThreadHoldsABoundedAmountOverAllClasses) {
@@ -209,9 +232,9 @@ TEST_F(ThreadCacheTest, ManyClassesOfLargeBlocksInUseAreServedByMagazines) {
 }
 
 TEST_F(ThreadCacheTest, ThreadsShareWhatTheyHoldBeyondTheirDue) {
-  // Each thread wants its 2 MiB. Beyond 512 KiB all threads together have 8 MiB (cache_budget.h:
+  // Each thread wants its 2 MiB. Beyond 512 KiB all threads together have 16 MiB (cache_budget.h:
   // kProcessBytes).
-  constexpr unsigned kThreads = 16;
+  constexpr unsigned kThreads = 32;
   page_heap.keep_falls();  // or a look at a fall shortens the magazines of some
   std::atomic<unsigned> filled{0};
   std::atomic<size_t> held{0};
@@ -347,7 +370,7 @@ void overflow(int rounds) {
 
 // Classes and bytes of each that are too much for all threads together.
 constexpr unsigned kTooMany = kSizeClassCount - class_for(528);
-constexpr size_t kTooMuch = 2 * kClassBytes;
+constexpr size_t kTooMuch = 4 * kClassBytes;
 static_assert(kTooMany > kManyClasses);
 
 TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
@@ -385,7 +408,7 @@ TEST_F(ThreadCacheTest, AThreadInASmallHeapHoldsLittle) {
 // One thread has most of what all threads may hold. Another thread is refused, the first one
 // notices that after a while, and the other one gets room.
 TEST_F(ThreadCacheTest, WhoHoldsMuchMakesRoomForWhoIsRefused) {
-  LargeHeap heap(size_t{64} << 20);
+  LargeHeap heap(size_t{128} << 20);
   constexpr unsigned kSome = 14;  // classes that fit into what a thread may always hold
   enum class Turn { kFirst, kSecond, kNotice, kAgain, kOver };
   std::atomic<Turn> turn{Turn::kFirst};
@@ -407,7 +430,7 @@ TEST_F(ThreadCacheTest, WhoHoldsMuchMakesRoomForWhoIsRefused) {
   });
   std::thread second([&] {
     wait_for(Turn::kSecond);
-    EXPECT_NE(slow_in_turn(kSome, 40), 0u) << "too little is left";
+    EXPECT_NE(slow_in_turn(kSome, 40, kTooMuch), 0u) << "too little is left";
     turn = Turn::kNotice;
     wait_for(Turn::kAgain);
     EXPECT_EQ(slow_in_turn(kSome, 40), 0u);
@@ -458,7 +481,7 @@ TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
     std::vector<void*> blocks;
     const uint64_t before = default_small_heap.stats(30).taken;
     for (int round = 0; round < 500; ++round) {  // some dozen collections
-      for (int i = 0; i < 100; ++i) blocks.push_back(allocate(class_for(16384)));
+      for (int i = 0; i < 400; ++i) blocks.push_back(allocate(class_for(16384)));
       for (void* block : blocks) release(block);
       blocks.clear();
       release(allocate(30));
@@ -470,18 +493,19 @@ TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
 TEST_F(ThreadCacheTest, AClassThatComesBackSoonFindsItsArrayAgain) {
   in_thread([] {
     const unsigned c = class_for(640), busy = class_for(16384);
-    const auto batch = [](unsigned size_class) {
+    const auto batch = [&](unsigned size_class) {
       std::vector<void*> blocks;
-      for (int i = 0; i < 100; ++i) blocks.push_back(allocate(size_class));
+      for (int i = 0; i < (size_class == busy ? 400 : 100); ++i)
+        blocks.push_back(allocate(size_class));
       for (void* block : blocks) release(block);
     };
-    batch(busy);
+    for (int round = 0; round < 8; ++round) batch(busy);
     const size_t without = metadata.used_bytes();
     for (int round = 0; round < 8; ++round) batch(c);
     const size_t with = metadata.used_bytes();
     ASSERT_GE(with - without, 100 * sizeof(void*)) << "it grew";
     for (int turn = 0; turn < 10; ++turn) {
-      for (int round = 0; round < 40; ++round) batch(busy);  // three or four collections
+      for (int round = 0; round < 12; ++round) batch(busy);  // three or four collections
       EXPECT_EQ(current_cache->held_blocks(c), 0u) << "what it held went home";
       EXPECT_EQ(metadata.used_bytes(), with);
       EXPECT_TRUE(current_cache->is_valid());

@@ -18,13 +18,8 @@ namespace loam::test {
 
 namespace fake = os::fake;
 
-// The most bytes of blocks that a class and thread may hold.
 using magazine_policy::kClassBytes;
 using magazine_policy::kFewSlots;
-inline constexpr size_t class_bytes(size_t block_bytes) {
-  return block_bytes < magazine_policy::kSmallBlock ? magazine_policy::kSmallClassBytes
-                                                    : kClassBytes;
-}
 inline constexpr size_t kThreadBytes = CacheBudget::kThreadBytes;
 
 inline void* allocate(unsigned c) {
