@@ -55,7 +55,7 @@ set(unit_alone_cache_fake "ThreadCacheTest.AfterHundredRoundsNeighboursStillFoll
 :ThreadCacheTest.AHundredCallsAfterASilenceGiveBackWhatAClockWouldHave\
 :ThreadCacheTest.AThreadThatOnlyFreesGivesAllThatAnotherTakes\
 :ThreadCacheTest.ThreadsShareWhatTheyHoldBeyondTheirDue\
-:ThreadCacheTest.WhoHoldsMuchMakesRoomForWhoIsRefused")
+:ThreadCacheTest.WhoHoldsMuchMakesRoomForWhoStartsLater")
 # The process has one default heap: these count its spans, runs, locks and classes.
 set(unit_alone_heap "MixedSpans.*:PartialHeap.*:RunCache*.*:SplitHeap.*")
 

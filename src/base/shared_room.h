@@ -32,15 +32,15 @@ class SharedRoom {
   /// hold more than the limit for a heap of `heap_bytes`. A call at the same moment as one that is
   /// refused may be refused too.
   [[nodiscard]] bool take(size_t bytes, size_t heap_bytes) {
-    const size_t by_share = heap_bytes / kShare;
-    const size_t limit = by_share > kLeast ? by_share : kLeast;
     // relaxed: the number alone matters, no other data is published by it
-    if (LOAM_LIKELY(held_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit))
+    if (LOAM_LIKELY(held_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit(heap_bytes)))
       return true;
     give(bytes);
-    // One of two simultaneous refusals may be lost: readers ask only whether there were any.
-    refusals_.store(refusals() + 1, std::memory_order_relaxed);
     return false;
+  }
+  [[nodiscard]] static size_t limit(size_t heap_bytes) {
+    const size_t by_share = heap_bytes / kShare;
+    return by_share > kLeast ? by_share : kLeast;
   }
 
   /// pre: the bytes were taken before
@@ -49,15 +49,11 @@ class SharedRoom {
   /// For the child of a fork(); `bytes` is what its owners hold.
   void recount_after_fork(size_t bytes) { held_.store(bytes, std::memory_order_relaxed); }
 
-  /// Changes when a take() is refused. The value is a recent one.
-  [[nodiscard]] uint32_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
-
   /// A recent value.
   [[nodiscard]] size_t held() const { return held_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<size_t> held_{0};
-  std::atomic<uint32_t> refusals_{0};
 };
 
 }  // namespace loam

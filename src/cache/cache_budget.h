@@ -5,8 +5,8 @@
 //   due     = first slots of blocks of kDueBytes or more: every thread's, whatever others hold
 //   shared  = granted + (due beyond kDue)            what comes out of the room of all threads
 //
-//   granted + due <= most():     2 MiB, or a thread's part of half of the heap, at most 16 MiB
-//                                (decisions 13, 16 and 55)
+//   granted + due <= most():     2 MiB, or a thread's part of half of the heap and of the room of
+//                                all threads (decisions 13, 16 and 55)
 //   granted + due > unearned():  magazines grow only while misses are frequent (decision 51)
 //   shared of all threads:       SharedRoom<kProcessBytes, kProcessShare>
 //
@@ -24,6 +24,8 @@ namespace loam {
 
 class CacheBudget {
  public:
+  /// The room of all threads' magazines.
+  using Room = SharedRoom<kProcessBytes, kProcessShare>;
   /// The size to which the magazines of one thread may grow, in bytes of blocks; first slots of
   /// small blocks do not count. Chosen: the two first slots of every class make 1.5 MiB, so a
   /// thread that uses all of them does not take a lock for each block.
@@ -38,11 +40,9 @@ class CacheBudget {
   /// Blocks from this size on count from the first slot, because there are many such classes and
   /// each block is large.
   static constexpr size_t kDueBytes = kFineLimit;
-  /// In a larger heap each thread may hold an equal part of the heap's size divided by this, up to
-  /// the limit of all threads. While another thread is refused room, and for kModestCollections
-  /// afterwards, the limit is kThreadBytes again (decision 16).
+  /// All threads together may hold the heap's size divided by this, but not more than the shared
+  /// room: each of them an equal part, or kThreadBytes (decision 16).
   static constexpr size_t kThreadShare = 2;
-  static constexpr uint8_t kModestCollections = 250;
   /// A magazine grows to the heap's size divided by this, or to magazine_policy::kOneWayBytes,
   /// while its thread only takes, or only gives (decision 55).
   static constexpr size_t kOneWayShare = 1024;
@@ -137,9 +137,10 @@ class CacheBudget {
     return granted_ + due_ + more > share_of(heap_bytes, kProcessShare, kUnearnedBytes);
   }
   /// The most that this thread's magazines may hold, whatever other threads hold.
-  [[nodiscard]] size_t most(size_t heap_bytes, size_t threads) const {
-    const size_t most = modest_ != 0 ? 0 : heap_bytes / kThreadShare / threads;
-    return most < kThreadBytes ? kThreadBytes : most < kProcessBytes ? most : kProcessBytes;
+  [[nodiscard]] static size_t most(size_t heap_bytes, size_t threads) {
+    const size_t half = heap_bytes / kThreadShare, all = Room::limit(heap_bytes);
+    const size_t part = (half < all ? half : all) / threads;
+    return part < kThreadBytes ? kThreadBytes : part;
   }
 
   /// The class whose magazine has most granted room, without `size_class`; 0 if none has any.
@@ -176,21 +177,6 @@ class CacheBudget {
     slow_operations_ = 0;
     collected_at_ = frees;
   }
-  void end_collection(uint32_t refusals) {
-    if (modest_ != 0) --modest_;
-    notice_refusals(refusals);
-  }
-  /// `refusals`: a number that changes when a thread is refused room.
-  void notice_refusals(uint32_t refusals) {
-    if (LOAM_LIKELY(refusals == seen_refusals_)) return;
-    seen_refusals_ = refusals;
-    modest_ = kModestCollections;
-  }
-  /// For a new thread: refusals before its start do not concern it.
-  void forget_refusals(uint32_t refusals) {
-    seen_refusals_ = refusals;
-    modest_ = 0;
-  }
 
  private:
   [[nodiscard]] static size_t share_of(size_t heap_bytes, size_t share, size_t least) {
@@ -200,14 +186,11 @@ class CacheBudget {
   [[nodiscard]] static size_t beyond_due(size_t due) { return due > kDue ? due - kDue : 0; }
 
   uint32_t slow_operations_ = 0;  ///< since the last collection
-  uint32_t seen_refusals_ = 0;
   MissRate misses_;
   uint64_t collected_at_ = 0;  ///< frees at the last collection
   size_t granted_ = 0;
   size_t due_ = 0;
   uint8_t next_idle_ = 0;  ///< the class at which the last search for an idle one ended
-  uint8_t modest_ = 0;     ///< collections for which the thread stays at kThreadBytes: another one
-                           ///< was refused room
   bool has_long_ = false;  ///< a magazine may be longer than usual
 };
 

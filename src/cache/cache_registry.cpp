@@ -43,7 +43,6 @@ ThreadCache* CacheRegistry::start_thread() {
       cache = new (piece) ThreadCache(ThreadCache::Live{});
     }
     cache->next = nullptr;
-    cache->forget_refusals();
     live_.push_back(cache);
     threads_ += 1;
     const unsigned home = emptiest_home();

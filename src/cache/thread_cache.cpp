@@ -189,7 +189,6 @@ void ThreadCache::collect() {
     // not more.
     use == Use::kHit ? shrink(c) : m.arm();
   }
-  budget_.end_collection(process_room.refusals());
 }
 
 // ---- slow calls ---------------------------------------------------------------------------------
@@ -570,9 +569,7 @@ bool ThreadCache::attend() {
   default_small_heap.tick();
   // A silence is made up for by one thread at a time, and the others go on.
   is_due ? page_heap.tick() : page_heap.tick_unless_busy();
-  budget_.notice_refusals(process_room.refusals());
-  // The heap shrank, or another thread was refused room, and the next slow operation may be far
-  // away.
+  // The heap shrank, or there are more threads, and the next slow operation may be far away.
   if (LOAM_UNLIKELY(!budget_.has_room(0, heap_bytes(), threads()))) collect();
   arm_all();
   return true;

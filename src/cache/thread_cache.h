@@ -188,12 +188,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
   }
   [[nodiscard]] bool is_valid() const;
 
-  void forget_refusals() { budget_.forget_refusals(process_room.refusals()); }
-
   /// Returns slot arrays to the metadata arena. pre: flushed
   void release_slots();
 
-  static SharedRoom<kProcessBytes, kProcessShare> process_room;
+  static CacheBudget::Room process_room;
   /// In the child of a fork(), where this is the only cache. pre: all other caches were released
   void recount_rooms_after_fork() const;
 

@@ -35,16 +35,6 @@ TEST(SharedRoom, ALargeHeapHasItsShare) {
   EXPECT_EQ(room.held(), 1000u);
 }
 
-TEST(SharedRoom, TellsThatSomebodyWasRefused) {
-  SharedRoom<1000, 32> room;
-  const uint32_t before = room.refusals();
-  EXPECT_TRUE(room.take(1000, 0));
-  room.give(300);
-  EXPECT_EQ(room.refusals(), before);
-  EXPECT_FALSE(room.take(301, 0));
-  EXPECT_NE(room.refusals(), before);
-}
-
 TEST(SharedRoom, AForkedChildForgetsWhatNobodyHolds) {
   SharedRoom<1000, 32> room;
   ASSERT_TRUE(room.take(1000, 0));  // 300 of which were on their way to an owner

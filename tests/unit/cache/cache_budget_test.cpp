@@ -109,25 +109,12 @@ TEST(CacheBudget, AThreadHoldsTwoMiBOrItsPartOfHalfOfTheHeapUpToWhatAllMay) {
   CacheBudget budget = holding(CacheBudget::kThreadBytes);
   EXPECT_TRUE(budget.has_room(0, kSmallProgram, 1));
   EXPECT_FALSE(budget.has_room(1, kSmallProgram, 1));
-  EXPECT_EQ(budget.most(12 * kMiB, 1), 6 * kMiB);
-  EXPECT_EQ(budget.most(12 * kMiB, 2), 3 * kMiB);
-  EXPECT_EQ(budget.most(12 * kMiB, 4), CacheBudget::kThreadBytes);
-  EXPECT_EQ(budget.most(kLargeProgram, 1), kProcessBytes);
-}
-
-TEST(CacheBudget, WhileAnotherIsRefusedRoomAThreadIsModest) {
-  CacheBudget budget;
-  budget.forget_refusals(7);
-  budget.notice_refusals(7);
-  EXPECT_EQ(budget.most(kLargeProgram, 1), kProcessBytes) << "from before its start";
-  budget.notice_refusals(8);
-  for (unsigned i = 0; i < CacheBudget::kModestCollections; ++i) {
-    ASSERT_EQ(budget.most(kLargeProgram, 1), CacheBudget::kThreadBytes) << i;
-    budget.end_collection(8);
-  }
-  EXPECT_EQ(budget.most(kLargeProgram, 1), kProcessBytes);
-  budget.end_collection(9);
-  EXPECT_EQ(budget.most(kLargeProgram, 1), CacheBudget::kThreadBytes) << "again";
+  EXPECT_EQ(CacheBudget::most(12 * kMiB, 1), 6 * kMiB);
+  EXPECT_EQ(CacheBudget::most(12 * kMiB, 2), 3 * kMiB);
+  EXPECT_EQ(CacheBudget::most(12 * kMiB, 4), CacheBudget::kThreadBytes);
+  EXPECT_EQ(CacheBudget::most(64 * kMiB, 1), kProcessBytes);
+  EXPECT_EQ(CacheBudget::most(64 * kMiB, 4), kProcessBytes / 4);
+  EXPECT_EQ(CacheBudget::most(kLargeProgram, 1), kLargeProgram / kProcessShare);
 }
 
 TEST(CacheBudget, BeyondTheUnearnedBytesAMagazineGrowsOnlyWhileMissesAreFrequent) {
