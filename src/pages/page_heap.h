@@ -62,6 +62,9 @@ inline constexpr Pages kLongestKept{256};
 /// often they meet (decision 112).
 inline constexpr Pages kReservedByShard{128};
 inline constexpr Pages kMostReserved{1024};
+/// All shards together reserve at most what the heap uses, divided by this. Chosen: more than half
+/// of a small heap would wait where its other threads may not take it.
+inline constexpr size_t kReserveShare = 2;
 
 /// A run that no request took for this long joins its neighbours. Chosen: longer than a round of
 /// most programs, and far shorter than PurgePolicy::kSoonMs, after which it may be purged.

@@ -137,7 +137,9 @@ void PageHeap::move_slab(Slab* slab, unsigned to) LOAM_NO_THREAD_SAFETY_ANALYSIS
 
 bool PageHeap::is_reserved(const PageShard& shard) const {
   const size_t by_shards = hints_.shards_in_use() * kReservedByShard.count;
-  const size_t most = by_shards < kMostReserved.count ? by_shards : kMostReserved.count;
+  const size_t by_use = hints_.used_bytes() / kPageBytes / kReserveShare / hints_.shards_in_use();
+  const size_t few = by_shards < kMostReserved.count ? by_shards : kMostReserved.count;
+  const size_t most = few < by_use ? few : by_use;
   return __atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) <= most &&
          shard.threads.load(std::memory_order_relaxed) != 0 &&
          __atomic_load_n(&shard.pushes, __ATOMIC_RELAXED) >= kParkedWhenBusy;

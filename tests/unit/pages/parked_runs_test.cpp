@@ -397,8 +397,10 @@ class ShardsTest : public ParkedRunsTest {
   }
 
   // How many runs of nearly a slab each must be parked in a busy shard before they serve another
-  // one; 9 if that many do not suffice.
-  unsigned parked_when_served() {
+  // one, in a heap that uses so many pages more; 9 if that many do not suffice.
+  unsigned parked_when_served(size_t more = 2 * kReserveShare * kPageShards * kMostReserved.count) {
+    if (more != 0) static_cast<void>(large(more, 0));
+    heap().tick();
     constexpr unsigned kOwn = 5, kOther = 4;
     busy_shard(kOwn);
     Span* runs[8];
@@ -463,6 +465,11 @@ TEST_F(FewShardsTest, TheFewerShardsAreInUseTheLessIsLeftToTheThreadsOfEach) {
   constexpr size_t kLeft = kShards * kReservedByShard.count;
   static_assert(kLong <= kLeft && 2 * kLong > kLeft);
   EXPECT_EQ(parked_when_served(), 2u);
+}
+
+TEST_F(ShardsTest, AllReservesTogetherAreAPartOfTheHeap) {
+  static_assert(kReserveShare > 1, "a slab a shard, and each reserve is shorter");
+  EXPECT_EQ(parked_when_served(0), 1u);
 }
 
 TEST_F(ShardsTest, WhatWaitsInAllShardsTogetherIsPurgedOnceItPassesTheFloor) {
