@@ -21,6 +21,12 @@ namespace loam {
 inline constexpr size_t kProcessBytes = size_t{16} << 20;
 inline constexpr size_t kProcessShare = 32;
 
+/// `bytes` divided by `share`, or `least` if that is more.
+[[nodiscard]] constexpr size_t share_of(size_t bytes, size_t share, size_t least) {
+  const size_t part = bytes / share;
+  return part < least ? least : part;
+}
+
 /// The limit is `kLeast` bytes, or the heap's size divided by `kShare` if that is more. All fields
 /// are zero at first, so the object takes no bytes in the library's file (decision 18).
 template <size_t kLeast, size_t kShare>
@@ -39,8 +45,7 @@ class SharedRoom {
     return false;
   }
   [[nodiscard]] static size_t limit(size_t heap_bytes) {
-    const size_t by_share = heap_bytes / kShare;
-    return by_share > kLeast ? by_share : kLeast;
+    return share_of(heap_bytes, kShare, kLeast);
   }
 
   /// pre: the bytes were taken before

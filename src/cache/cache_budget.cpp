@@ -2,32 +2,37 @@
 
 namespace loam {
 
-unsigned CacheBudget::largest_other(const Tuning* tuning, unsigned end, unsigned size_class) {
+namespace {
+
+// The class with most `bytes_of(c)`; 0 if none has any.
+template <class BytesOf>
+unsigned largest(unsigned end, BytesOf bytes_of) {
   unsigned largest = 0;
   size_t most = 0;
   for (unsigned c = 1; c < end; ++c) {
-    const unsigned capacity = tuning[c].capacity;
-    if (c == size_class || capacity <= initial_capacity(c)) continue;
-    const size_t granted = (capacity - initial_capacity(c)) * block_bytes(c);
-    if (granted > most) {
-      most = granted;
-      largest = c;
-    }
+    const size_t bytes = bytes_of(c);
+    if (bytes <= most) continue;
+    most = bytes;
+    largest = c;
   }
   return largest;
 }
 
+}  // namespace
+
+unsigned CacheBudget::largest_other(const Tuning* tuning, unsigned end, unsigned size_class) {
+  return largest(end, [&](unsigned c) -> size_t {
+    const unsigned capacity = tuning[c].capacity, initial = initial_capacity(c);
+    return c == size_class || capacity <= initial ? 0 : (capacity - initial) * block_bytes(c);
+  });
+}
+
 unsigned CacheBudget::longest(const Tuning* tuning, unsigned end) {
   if (LOAM_LIKELY(!has_long_)) return 0;
-  unsigned longest = 0;
-  size_t most = 0;
-  for (unsigned c = 1; c < end; ++c) {
-    const size_t bytes = tuning[c].capacity * block_bytes(c);
-    if (bytes <= most || tuning[c].capacity <= magazine_policy::usual_capacity(block_bytes(c)))
-      continue;
-    most = bytes;
-    longest = c;
-  }
+  const unsigned longest = largest(end, [&](unsigned c) -> size_t {
+    const size_t bytes = block_bytes(c), capacity = tuning[c].capacity;
+    return capacity <= magazine_policy::usual_capacity(bytes) ? 0 : capacity * bytes;
+  });
   has_long_ = longest != 0;
   return longest;
 }

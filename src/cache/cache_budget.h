@@ -139,8 +139,7 @@ class CacheBudget {
   /// The most that this thread's magazines may hold, whatever other threads hold.
   [[nodiscard]] static size_t most(size_t heap_bytes, size_t threads) {
     const size_t half = heap_bytes / kThreadShare, all = Room::limit(heap_bytes);
-    const size_t part = (half < all ? half : all) / threads;
-    return part < kThreadBytes ? kThreadBytes : part;
+    return share_of(half < all ? half : all, threads, kThreadBytes);
   }
 
   /// The class whose magazine has most granted room, without `size_class`; 0 if none has any.
@@ -179,10 +178,6 @@ class CacheBudget {
   }
 
  private:
-  [[nodiscard]] static size_t share_of(size_t heap_bytes, size_t share, size_t least) {
-    const size_t bytes = heap_bytes / share;
-    return bytes < least ? least : bytes;
-  }
   [[nodiscard]] static size_t beyond_due(size_t due) { return due > kDue ? due - kDue : 0; }
 
   uint32_t slow_operations_ = 0;  ///< since the last collection

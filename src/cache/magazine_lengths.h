@@ -51,14 +51,16 @@ inline constexpr unsigned kFirstArray =
   return magazine_policy::initial_capacity(block_bytes(size_class));
 }
 
-/// A thread only frees blocks of mixed spans.
+/// The most slots of a class's magazine. A thread only frees blocks of mixed spans, so that
+/// magazine is used one way.
 [[nodiscard]] inline unsigned max_capacity(unsigned size_class) {
   return LOAM_UNLIKELY(size_class == kMixedClass) ? magazine_policy::kOneWayCapacity
                                                   : magazine_policy::kMaxCapacity;
 }
 
 /// Whether the class's array has its full length from the start, and stays where it is until its
-/// thread ends: because other threads read its pointers to find the blocks' sizes.
+/// thread ends. The array for blocks of mixed spans does, because other threads read its pointers
+/// to find the blocks' sizes.
 [[nodiscard]] inline bool has_fixed_array(unsigned size_class) { return size_class == kMixedClass; }
 
 /// The slots of an array that was made longer `growths` times; at most what its magazine may use.

@@ -56,7 +56,7 @@ enum class Way : uint8_t { kNone, kTake, kGive };
          : by_bytes > kOneWayCapacity ? kOneWayCapacity
                                       : static_cast<unsigned>(by_bytes);
 }
-static_assert(usual_capacity(16) <= kMaxCapacity, "what Tuning and held() count on");
+static_assert(kOneWayCapacity <= kMaxCapacity, "what Tuning and held() count on");
 
 /// The slots of a magazine that is used one way; `bytes` is its maximum.
 [[nodiscard]] constexpr unsigned one_way_capacity(size_t block_bytes, size_t bytes = kOneWayBytes) {

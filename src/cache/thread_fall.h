@@ -53,8 +53,8 @@ class ThreadFall {
   void shorten() { refills_left_ = kRefillsToGrow; }
   /// What came back once may not be waited for any more.
   void end_wait() {
-    if (LOAM_LIKELY(!waits_)) return;
-    waits_ = false;
+    if (LOAM_LIKELY(!step_is_long_)) return;
+    step_is_long_ = false;
     step_ = kFallStep;
   }
   /// Begins a new count of what is given.
@@ -80,7 +80,7 @@ class ThreadFall {
   [[nodiscard]] Decision decide(const Look& look) {
     const size_t share = look.used / kFallShare;
     const size_t most = 2 * share < kFallFloor ? kFallFloor : 2 * share;
-    waits_ = false;
+    step_is_long_ = false;
     step_ = (share < kFallStep ? kFallStep : share) / look.threads;
     if (step_ < kLeastFallStep) step_ = kLeastFallStep;
     // Others may take what this thread frees: then use does not fall.
@@ -93,8 +93,8 @@ class ThreadFall {
     if (is_held && waits) {
       // No look gives anything back before use fell by what came back.
       const size_t rest = (look.returned - look.fallen) / 2 / look.threads;
-      waits_ = rest > step_;
-      if (waits_) step_ = rest;
+      step_is_long_ = rest > step_;
+      if (step_is_long_) step_ = rest;
       return {is_held, false, 0, false};
     }
     if (at_stake <= most) return {is_held, false, 0, false};
@@ -107,8 +107,8 @@ class ThreadFall {
   size_t used_before_ = 0;  ///< at the last look
   size_t step_ = kFallStep;
   uint32_t refills_left_ = 0;
-  bool comes_back_ = false;  ///< the thread took again after it had returned its blocks
-  bool waits_ = false;       ///< a step is longer, because a fall is waited for
+  bool comes_back_ = false;    ///< the thread took again after it had returned its blocks
+  bool step_is_long_ = false;  ///< because a fall is waited for
 };
 
 }  // namespace loam

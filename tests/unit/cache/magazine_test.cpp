@@ -152,7 +152,7 @@ TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsThreadMay) {
       // Takes and gives in turn, so that magazines grow beyond what one direction alone gets.
       for (int round = 0; round < 3; ++round) {
         for (void*& block : blocks) block = allocate(c);
-        const size_t most = std::max(kThreadBytes, page_heap.hints().used_bytes() / 2);
+        const size_t most = CacheBudget::most(page_heap.hints().used_bytes(), 1);
         for (void* block : blocks) {
           release(block);
           ASSERT_LE(current_cache->held_blocks(c) * bytes, most + kFirstSlotsBytes) << bytes;
