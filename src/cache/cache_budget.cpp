@@ -30,8 +30,9 @@ unsigned CacheBudget::largest_other(const Tuning* tuning, unsigned end, unsigned
 unsigned CacheBudget::longest(const Tuning* tuning, unsigned end) {
   if (LOAM_LIKELY(!has_long_)) return 0;
   const unsigned longest = largest(end, [&](unsigned c) -> size_t {
-    const size_t bytes = block_bytes(c), capacity = tuning[c].capacity;
-    return capacity <= magazine_policy::usual_capacity(bytes) ? 0 : capacity * bytes;
+    const unsigned capacity = tuning[c].capacity;
+    const size_t bytes = block_bytes(c);
+    return magazine_policy::is_long(bytes, capacity) ? capacity * bytes : 0;
   });
   has_long_ = longest != 0;
   return longest;

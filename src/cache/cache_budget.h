@@ -98,7 +98,7 @@ class CacheBudget {
             .due = due,
             .more = more,
             .shared = more + beyond_due(due_ + due) - beyond_due(due_),
-            .is_long = next > magazine_policy::usual_capacity(block_bytes)};
+            .is_long = magazine_policy::is_long(block_bytes, next)};
   }
   void take(const Growth& growth) {
     granted_ += growth.more;

@@ -58,6 +58,15 @@ enum class Way : uint8_t { kNone, kTake, kGive };
 }
 static_assert(kOneWayCapacity <= kMaxCapacity, "what Tuning and held() count on");
 
+/// Whether a magazine has more than usual_capacity() slots. Without its division.
+[[nodiscard]] constexpr bool is_long(size_t block_bytes, unsigned capacity) {
+  return capacity > kFewSlots &&
+         (capacity > kOneWayCapacity || capacity * block_bytes > kClassBytes);
+}
+static_assert(!is_long(64, usual_capacity(64)) && is_long(64, usual_capacity(64) + 1) &&
+              !is_long(3840, usual_capacity(3840)) && is_long(3840, usual_capacity(3840) + 1) &&
+              !is_long(32768, kFewSlots) && is_long(32768, kFewSlots + 1));
+
 /// The slots of a magazine that is used one way; `bytes` is its maximum.
 [[nodiscard]] constexpr unsigned one_way_capacity(size_t block_bytes, size_t bytes = kOneWayBytes) {
   if (block_bytes >= kSmallBlock) return usual_capacity(block_bytes);
@@ -104,7 +113,7 @@ static_assert(kOneWayCapacity <= kMaxCapacity, "what Tuning and held() count on"
                                               bool only_takes = false) {
   unsigned by_capacity = first ? capacity / 4u : moved_count(block_bytes, capacity);
   // Blocks that return fit in a long magazine, so it is not known whether some did.
-  const bool fills = only_takes && capacity <= usual_capacity(block_bytes);
+  const bool fills = only_takes && !is_long(block_bytes, capacity);
   if (fills && by_capacity < kFillingRefill && capacity >= one_way_capacity(block_bytes)) {
     by_capacity = capacity < kFillingRefill ? capacity : kFillingRefill;
   }
