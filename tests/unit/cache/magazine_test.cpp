@@ -47,8 +47,9 @@ TEST_F(ThreadCacheTest, AShortMagazineGrowsWhereItStands) {
 
 TEST_F(ThreadCacheTest, LargeBlocksComeByWholeMagazinesToWhoOnlyTakes) {
   constexpr unsigned kBlocks = 640;
-  in_thread([] {
-    for (const size_t bytes : {size_t{4} << 10, size_t{16} << 10, size_t{32} << 10}) {
+  // Each size has a thread of its own: blocks of others that go back would be taken as well.
+  for (const size_t bytes : {size_t{4} << 10, size_t{16} << 10, size_t{32} << 10}) {
+    in_thread([bytes] {
       const unsigned c = class_for(bytes);
       const unsigned whole = std::max<unsigned>(kFewSlots, kClassBytes / bytes);
       std::vector<void*> blocks;
@@ -73,8 +74,8 @@ TEST_F(ThreadCacheTest, LargeBlocksComeByWholeMagazinesToWhoOnlyTakes) {
       }
       EXPECT_EQ(refills, 10u);
       for (void* block : blocks) release(block);
-    }
-  });
+    });
+  }
 }
 
 TEST_F(ThreadCacheTest, AfterHundredRoundsNeighboursStillFollowEachOther) {
@@ -161,30 +162,6 @@ TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsThreadMay) {
       }
     });
   }
-}
-
-TEST_F(ThreadCacheTest, ALongMagazineGivesBackWhileTheHeapGrows) {
-  in_thread([] {
-    const unsigned c = class_for(8192);
-    std::vector<void*> blocks(kThreadBytes / 2 / 8192);
-    for (int round = 0; round < 8; ++round) {
-      for (void*& block : blocks) block = allocate(c);
-      for (void* block : blocks) release(block);
-    }
-    const size_t held = current_cache->held_blocks(c);
-    ASSERT_GT(held, size_t{4} * magazine_policy::usual_capacity(8192));
-    // What is free already changes nothing.
-    std::vector<void*> others;
-    for (int i = 0; i < 2000; ++i) others.push_back(allocate(class_for(512)));
-    for (void* block : others) release(block);
-    const size_t before = current_cache->held_blocks(c);
-    for (void*& block : others) block = allocate(class_for(512));
-    EXPECT_EQ(current_cache->held_blocks(c), before);
-    for (int i = 0; i < 8000; ++i) others.push_back(allocate(class_for(512)));
-    EXPECT_LE(current_cache->held_blocks(c), magazine_policy::usual_capacity(8192));
-    EXPECT_GT(current_cache->held_blocks(c), 0u) << "what is usual stays";
-    for (void* block : others) release(block);
-  });
 }
 
 TEST_F(ThreadCacheTest, AThreadHoldsABoundedAmountOverAllClasses) {
@@ -398,6 +375,30 @@ TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
   });
 }
 
+TEST_F(ThreadCacheTest, ALongMagazineGivesBackWhileTheHeapGrows) {
+  in_thread([] {
+    const unsigned c = class_for(8192), other = class_for(4096);
+    const unsigned usual = magazine_policy::usual_capacity(8192);
+    LargeHeap room(size_t{512} << 10);
+    // Half of what the thread may hold, so that its limit lets nothing go.
+    std::vector<void*> blocks(kThreadBytes / 4 / 8192), others;
+    for (int round = 0; round < 8; ++round) {
+      for (void*& block : blocks) block = allocate(c);
+      for (void* block : blocks) release(block);
+    }
+    const size_t held = current_cache->held_blocks(c);
+    ASSERT_GE(held, 4 * usual);
+    room.shrink();
+    while (others.size() < 64) others.push_back(allocate(other));
+    EXPECT_EQ(current_cache->held_blocks(c), held) << "these took pages that were free already";
+    // Twice what is held, by so few misses that no collection finds the class idle.
+    while (others.size() < 512) others.push_back(allocate(other));
+    EXPECT_LE(current_cache->held_blocks(c), usual);
+    EXPECT_GT(current_cache->held_blocks(c), 0u) << "what is usual stays";
+    for (void* block : others) release(block);
+  });
+}
+
 TEST_F(ThreadCacheTest, AThreadInASmallHeapHoldsLittle) {
   in_thread([] {
     EXPECT_NE(slow_in_turn(kManyClasses, 40), 0u);
@@ -483,7 +484,7 @@ TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
     std::vector<void*> blocks;
     const uint64_t before = default_small_heap.stats(30).taken;
     for (int round = 0; round < 500; ++round) {  // some dozen collections
-      for (int i = 0; i < 400; ++i) blocks.push_back(allocate(class_for(16384)));
+      for (int i = 0; i < 200; ++i) blocks.push_back(allocate(class_for(16384)));
       for (void* block : blocks) release(block);
       blocks.clear();
       release(allocate(30));
@@ -494,10 +495,12 @@ TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
 
 TEST_F(ThreadCacheTest, AClassThatComesBackSoonFindsItsArrayAgain) {
   in_thread([] {
-    const unsigned c = class_for(640), busy = class_for(16384);
+    const unsigned c = class_for(640), busy = class_for(20480);
     const auto batch = [&](unsigned size_class) {
       std::vector<void*> blocks;
-      for (int i = 0; i < (size_class == busy ? 400 : 100); ++i)
+      // More than the thread may hold of the busy class, in a heap too small for falls. Of the
+      // other one so few that its array grows once.
+      for (int i = 0; i < (size_class == busy ? 150 : 60); ++i)
         blocks.push_back(allocate(size_class));
       for (void* block : blocks) release(block);
     };
@@ -507,7 +510,7 @@ TEST_F(ThreadCacheTest, AClassThatComesBackSoonFindsItsArrayAgain) {
     const size_t with = metadata.used_bytes();
     ASSERT_GE(with - without, 100 * sizeof(void*)) << "it grew";
     for (int turn = 0; turn < 10; ++turn) {
-      for (int round = 0; round < 12; ++round) batch(busy);  // three or four collections
+      for (int round = 0; round < 40; ++round) batch(busy);  // three or four collections
       EXPECT_EQ(current_cache->held_blocks(c), 0u) << "what it held went home";
       EXPECT_EQ(metadata.used_bytes(), with);
       EXPECT_TRUE(current_cache->is_valid());
