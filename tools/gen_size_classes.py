@@ -2,8 +2,11 @@
 """Writes src/small/size_class_table.h: the size classes and the waste of each one.
 
 Classes: steps of 16 bytes to 256, then FINE_STEPS per doubling to 1 KiB and STEPS per doubling to
-32 KiB. A span of a class is the smallest number of pages with at least the target number of slots
-whose tail is at most MAX_TAIL of the span, or twice that from 8 pages on.
+32 KiB. From a page on, the classes between two powers of two are a cache line smaller. The
+blocks of a span then begin at different offsets in their pages, so their first lines do not share a
+few sets of a processor's cache (decision 98). A span of a class is the smallest number of pages
+with at least the target number of slots whose tail is at most MAX_TAIL of the span, or twice that
+from 8 pages on.
 
 Usage: gen_size_classes.py [--check]     --check: exit 1 when the file is not what this script
 writes
@@ -15,6 +18,7 @@ PAGE = 4096
 FINE_STEPS = 16        # classes a doubling from 256 bytes to 1 KiB
 STEPS = 8              # classes a doubling above
 FINE = 1024
+CACHE_LINE = 64
 LARGEST = 32 * 1024
 MAX_TAIL = 0.016       # of a span's bytes
 MAX_PAGES = 32         # bits in the mask of unbacked pages
@@ -32,7 +36,8 @@ def sizes():
     while base < LARGEST:
         steps = FINE_STEPS if base < FINE else STEPS
         for i in range(1, steps + 1):
-            yield base + base * i // steps
+            is_spread = base >= PAGE and i < steps
+            yield base + base * i // steps - (CACHE_LINE if is_spread else 0)
         base *= 2
 
 

@@ -18,15 +18,17 @@ inline constexpr unsigned kMixedClass = kSizeClassCount;
 inline constexpr unsigned kMostSplitClasses = 16;
 inline constexpr unsigned kMagazineCount = kMixedClass + 1 + kMostSplitClasses;
 
-/// Above kMergedFrom, this many neighbouring classes begin as one: half of a doubling. Measured:
-/// with smaller slots partly used spans cost less than rounding (decision 98).
+/// Above kMergedFrom, up to this many neighbouring classes begin as one: four of the eight of a
+/// doubling, then three. Slots of a power of two would all begin at the same offset in a page.
+/// Measured: with smaller slots partly used spans cost less than rounding (decision 98).
 inline constexpr unsigned kMergedClasses = 4;
 inline constexpr size_t kMergedFrom = 4096;
 /// The largest of the classes that begin as one with the class.
 [[nodiscard]] constexpr unsigned merged_class(unsigned size_class) {
-  return kSizeClasses[size_class].bytes <= kMergedFrom
-             ? size_class
-             : ((size_class - 1) | (kMergedClasses - 1)) + 1;
+  const unsigned of_eight = size_class % (2 * kMergedClasses);
+  if (kSizeClasses[size_class].bytes <= kMergedFrom || of_eight == 0) return size_class;
+  return size_class - of_eight +
+         (of_eight <= kMergedClasses ? kMergedClasses : 2 * kMergedClasses - 1);
 }
 
 namespace detail {
@@ -71,10 +73,12 @@ inline constexpr ClassTables kClassTables = make_class_tables();
 /// none. pre: alignment is a power of two
 [[nodiscard]] inline unsigned class_for_aligned(size_t bytes, size_t alignment) {
   if (alignment > kPageBytes || bytes > kLargestSmall) return 0;
-  // Either the multiple of the alignment is a class itself, or the classes around it are apart by a
-  // larger power of two.
   const size_t rounded = bytes == 0 ? alignment : round_up(bytes, alignment);
-  return rounded > kLargestSmall ? 0 : class_for(rounded);
+  if (rounded > kLargestSmall) return 0;
+  // Ends at a power of two at the latest.
+  unsigned size_class = class_for(rounded);
+  while (kSizeClasses[size_class].bytes % alignment != 0) ++size_class;
+  return size_class;
 }
 
 /// True if a slot of a span of the class begins `offset` bytes from the span's start. Needs no
@@ -85,9 +89,9 @@ inline constexpr ClassTables kClassTables = make_class_tables();
 }
 
 static_assert(kMagazineCount <= 256, "the page map keeps one class byte a page");
-static_assert(class_for(kMergedFrom) % kMergedClasses == 0 &&
-                  (kSizeClassCount - 1) % kMergedClasses == 0,
-              "merged_class() counts from class 1");
+static_assert(class_for(kMergedFrom) % (2 * kMergedClasses) == 0 &&
+                  (kSizeClassCount - 1) % (2 * kMergedClasses) == 0,
+              "a power of two is the last of eight classes");
 static_assert(kSizeClasses[kSizeClassCount - 1].bytes == kLargestSmall,
               "the table ends at the limit");
 

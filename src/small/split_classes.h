@@ -1,9 +1,9 @@
 // Which class serves a request above kFineLimit, by what the program has asked for so far.
 //
 // Every class has partly used spans and cached blocks. Few blocks are not worth them, so above
-// kMergedFrom four neighbours begin as one class, the largest of them. Requests are recorded, one
-// for each refill. When the class has many blocks, or its first requests or kWindow later ones all
-// fit a smaller one of the merged classes, the lower half of what it serves goes to that half's
+// kMergedFrom up to four neighbours begin as one class, the largest of them. Requests are recorded,
+// one for each refill. When the class has many blocks, or its first requests or kWindow later ones
+// all fit a smaller one of the merged classes, the lower half of what it serves goes to that half's
 // largest class.
 //
 // A fixed class loses up to 11 % of a block. A program of many sizes does not notice that. A

@@ -109,7 +109,7 @@ class ReaderTest(unittest.TestCase):
     def test_classes_that_the_program_split_are_read_exactly(self):
         found, says = self.quiescent("split")
         by_bytes = {c["class_bytes"]: c for c in says["classes"]}
-        for finer, whole in ((1040, 1152), (4368, 4608)):
+        for finer, whole in ((1040, 1152), (4368, 4544)):
             self.assertGreater(min(by_bytes[c]["class_live_blocks"] for c in (finer, whole)), 100)
         self.assertGreater(found["live_small_bytes"], 8_000_000)
 

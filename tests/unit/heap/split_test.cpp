@@ -68,15 +68,16 @@ TEST_F(SplitHeap, OneSizeSoonHasAClassThatFits) {
 TEST_F(SplitHeap, FewBlocksOfManySizesShareClasses) {
   // Sizes that no other test asks for one by one.
   Random random = test::seeded(3);
-  kept.push_back(heap::allocate(8192));  // so the first requests do not all fit a finer class
+  kept.push_back(heap::allocate(7616));  // so the first requests do not all fit a finer class
   for (int i = 0; i < 200; ++i) {
-    const size_t bytes = 6145 + random.below(2047);
+    const size_t bytes = 6081 + random.below(1535);
     kept.push_back(heap::allocate(bytes));
-    EXPECT_EQ(heap::usable_size(kept.back()), 8192u) << bytes;
+    EXPECT_EQ(heap::usable_size(kept.back()), 7616u) << bytes;
   }
+  EXPECT_EQ(heap::usable_size(kept.emplace_back(heap::allocate(7617))), 8192u);
   // With many blocks they are worth classes of their own.
-  for (int i = 0; i < 4000; ++i) kept.push_back(heap::allocate(6145 + random.below(2047)));
-  EXPECT_EQ(heap::usable_size(kept.emplace_back(heap::allocate(6600))), 6656u);
+  for (int i = 0; i < 4000; ++i) kept.push_back(heap::allocate(6081 + random.below(1535)));
+  EXPECT_EQ(heap::usable_size(kept.emplace_back(heap::allocate(6550))), 6592u);
 }
 
 TEST_F(SplitHeap, ABlockStaysWhereItsNextSizeHasItsClass) {
@@ -91,7 +92,7 @@ TEST_F(SplitHeap, ABlockStaysWhereItsNextSizeHasItsClass) {
 
 TEST_F(SplitHeap, SizesThatAClassFitsKeepIt) {
   const unsigned classes = class_count();
-  for (const size_t bytes : {1024, 1152, 2048, 4096, 4090, 6600, 8120, 8192, 12288, 16384, 32768}) {
+  for (const size_t bytes : {1024, 1152, 2048, 4096, 4090, 6550, 8120, 8192, 12224, 16384, 32768}) {
     EXPECT_LE(cost_of(bytes, &kept), 1.06 * static_cast<double>(bytes)) << bytes;
   }
   EXPECT_EQ(class_count(), classes);

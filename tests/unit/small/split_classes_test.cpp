@@ -69,14 +69,16 @@ TEST(SplitClasses, ALookSeesTheLargestRequestOfAWindow) {
   }
 }
 
-TEST(SplitClasses, FourNeighboursBeginAsOne) {
+TEST(SplitClasses, FourAndThreeNeighboursBeginAsOne) {
   const SplitClasses classes;
   for (size_t bytes = kFineLimit + 1; bytes <= kLargestSmall; ++bytes) {
-    // The slots of half a doubling.
-    const size_t power = std::bit_ceil(bytes), half = power - power / 4;
     const size_t fixed = kSizeClasses[class_for(bytes)].bytes;
+    const size_t power = std::bit_ceil(bytes);
+    // The slots of half a doubling, and of all but the last eighth.
+    const size_t half = power - power / 4 - 64, rest = power - power / 16 - 64;
     ASSERT_EQ(classes.info(classes.class_for(bytes)).bytes, bytes <= kMergedFrom ? fixed
                                                             : bytes <= half      ? half
+                                                            : bytes <= rest      ? rest
                                                                                  : power)
         << bytes;
   }
@@ -84,24 +86,24 @@ TEST(SplitClasses, FourNeighboursBeginAsOne) {
 
 TEST(SplitClasses, RequestsGoToTheLowerOfTwoSeparatedClasses) {
   SplitClasses classes;
-  const unsigned whole = class_for(6144), lower = class_for(5120);
+  const unsigned whole = class_for(6080), lower = class_for(5056);
   ASSERT_TRUE(classes.has_merged(whole, 2));
   classes.separate(whole, lower);
   EXPECT_FALSE(classes.has_merged(whole, 2));
   EXPECT_TRUE(classes.has_merged(whole, 1));
   EXPECT_TRUE(classes.has_merged(lower, 1));
-  for (size_t bytes = 4097; bytes <= 6144; ++bytes)
-    ASSERT_EQ(classes.class_for(bytes), bytes <= 5120 ? lower : whole) << bytes;
+  for (size_t bytes = 4097; bytes <= 6080; ++bytes)
+    ASSERT_EQ(classes.class_for(bytes), bytes <= 5056 ? lower : whole) << bytes;
   EXPECT_EQ(classes.class_for(4096), class_for(4096));
   classes.separate(lower, lower - 1);
   EXPECT_FALSE(classes.has_merged(lower, 1));
-  EXPECT_EQ(classes.class_for(4608), lower - 1);
-  EXPECT_EQ(classes.class_for(4609), lower);
+  EXPECT_EQ(classes.class_for(4544), lower - 1);
+  EXPECT_EQ(classes.class_for(4545), lower);
   // A class between the fixed ones stays apart.
   ASSERT_TRUE(classes.add(whole, shape_of(5300)));
   classes.separate(whole, whole - 1);
   EXPECT_EQ(classes.class_for(5300), kMixedClass + 1);
-  EXPECT_EQ(classes.class_for(5632), whole - 1);
+  EXPECT_EQ(classes.class_for(5568), whole - 1);
 }
 
 TEST(SplitClasses, AllSeparatedAreTheFixedClasses) {
