@@ -5,8 +5,8 @@
 //   due     = first slots of blocks of kDueBytes or more: every thread's, whatever others hold
 //   shared  = granted + (due beyond kDue)            what comes out of the room of all threads
 //
-//   granted + due <= most():     2 MiB, or a thread's part of half of the heap and of the room of
-//                                all threads (decisions 13, 16 and 55)
+//   granted + due <= most():     a thread's part of the room of all threads, at least 2 MiB
+//                                (decisions 13, 16 and 55)
 //   granted + due > unearned():  magazines grow only while misses are frequent (decision 51)
 //   shared of all threads:       SharedRoom<kProcessBytes, kProcessShare>
 //
@@ -40,9 +40,6 @@ class CacheBudget {
   /// Blocks from this size on count from the first slot, because there are many such classes and
   /// each block is large.
   static constexpr size_t kDueBytes = kFineLimit;
-  /// All threads together may hold the heap's size divided by this, but not more than the shared
-  /// room: each of them an equal part, or kThreadBytes (decision 16).
-  static constexpr size_t kThreadShare = 2;
   /// A magazine grows to the heap's size divided by this, or to magazine_policy::kOneWayBytes,
   /// while its thread only takes, or only gives (decision 55).
   static constexpr size_t kOneWayShare = 1024;
@@ -136,10 +133,10 @@ class CacheBudget {
   [[nodiscard]] bool holds_unearned(size_t more, size_t heap_bytes) const {
     return granted_ + due_ + more > share_of(heap_bytes, kProcessShare, kUnearnedBytes);
   }
-  /// The most that this thread's magazines may hold, whatever other threads hold.
+  /// The most that this thread's magazines may hold, whatever other threads hold: an equal part of
+  /// the room of all threads, or kThreadBytes.
   [[nodiscard]] static size_t most(size_t heap_bytes, size_t threads) {
-    const size_t half = heap_bytes / kThreadShare, all = Room::limit(heap_bytes);
-    return share_of(half < all ? half : all, threads, kThreadBytes);
+    return share_of(Room::limit(heap_bytes), threads, kThreadBytes);
   }
 
   /// The class whose magazine has most granted room, without `size_class`; 0 if none has any.

@@ -48,10 +48,10 @@ bool SplitClasses::add(unsigned size_class, const SizeClassInfo& info) {
     rows_[count + 1] = info;
     // release: pairs with end() and class_for()
     count_.store(count + 1, std::memory_order_release);
-    const uint8_t number = static_cast<uint8_t>(kMixedClass + 1 + count);
+    const unsigned number = kMixedClass + 1 + count;
     for (size_t step = step_of(info.bytes);
          bytes_of(step) > kFineLimit && class_for(bytes_of(step)) == size_class; --step) {
-      steps_[step].store(number, std::memory_order_release);
+      set_class(step, number);
     }
   }
   mutex_.unlock();
@@ -62,8 +62,7 @@ void SplitClasses::separate(unsigned size_class, unsigned lower) {
   if (!mutex_.try_lock()) return;
   const size_t below = kSizeClasses[merged_class(lower) - kMergedClasses].bytes;
   for (size_t step = step_of(kSizeClasses[lower].bytes); bytes_of(step) > below; --step) {
-    if (class_for(bytes_of(step)) == size_class)
-      steps_[step].store(static_cast<uint8_t>(lower), std::memory_order_release);
+    if (class_for(bytes_of(step)) == size_class) set_class(step, lower);
   }
   mutex_.unlock();
 }

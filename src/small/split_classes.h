@@ -38,8 +38,7 @@ class SplitClasses {
   /// The present class for requests of `bytes` bytes. pre: kFineLimit < bytes <= kLargestSmall
   [[nodiscard]] LOAM_INLINE unsigned class_for(size_t bytes) const {
     // acquire pairs with the release in add(): the class's row is then filled in, and counted
-    const unsigned split = steps_[step_of(bytes)].load(std::memory_order_acquire);
-    return split == 0 ? detail::kClassTables.merged[(bytes + 63) >> 6] : split;
+    return merged_at(bytes) ^ changes_[step_of(bytes)].load(std::memory_order_acquire);
   }
 
   /// The row of any class. The rows of kMixedClass and of unused classes are all zero.
@@ -106,8 +105,19 @@ class SplitClasses {
   static constexpr unsigned kStepShift = 4;
   [[nodiscard]] static constexpr size_t step_of(size_t bytes) { return (bytes + 15) >> kStepShift; }
   [[nodiscard]] static constexpr size_t bytes_of(size_t step) { return step << kStepShift; }
+  [[nodiscard]] LOAM_INLINE static unsigned merged_at(size_t bytes) {
+    return detail::kClassTables.merged[(bytes + 63) >> 6];
+  }
+  /// For requests of the step from now on.
+  void set_class(size_t step, unsigned size_class) {
+    // release: pairs with class_for()
+    changes_[step].store(static_cast<uint8_t>(merged_at(bytes_of(step)) ^ size_class),
+                         std::memory_order_release);
+  }
 
-  std::atomic<uint8_t> steps_[(kLargestSmall >> kStepShift) + 1] = {};  // 0: the merged class
+  // The merged class and the present one, as exclusive or. A program of many sizes has both kinds,
+  // and no branch that is often mispredicted.
+  std::atomic<uint8_t> changes_[(kLargestSmall >> kStepShift) + 1] = {};
   SizeClassInfo rows_[kMost + 1] = {};
   // The largest request's step, and the number of requests. After the first window the number
   // begins with kWindow.

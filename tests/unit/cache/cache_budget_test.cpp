@@ -105,15 +105,13 @@ TEST(CacheBudget, WhatIsGrantedComesOutOfTheRoomOfAll) {
   EXPECT_EQ(budget.shared(), 0u);
 }
 
-TEST(CacheBudget, AThreadHoldsTwoMiBOrItsPartOfHalfOfTheHeapUpToWhatAllMay) {
-  CacheBudget budget = holding(CacheBudget::kThreadBytes);
+TEST(CacheBudget, AThreadHoldsItsPartOfWhatAllMayAndTwoMiBAtLeast) {
+  CacheBudget budget = holding(kProcessBytes);
   EXPECT_TRUE(budget.has_room(0, kSmallProgram, 1));
   EXPECT_FALSE(budget.has_room(1, kSmallProgram, 1));
-  EXPECT_EQ(CacheBudget::most(12 * kMiB, 1), 6 * kMiB);
-  EXPECT_EQ(CacheBudget::most(12 * kMiB, 2), 3 * kMiB);
-  EXPECT_EQ(CacheBudget::most(12 * kMiB, 4), CacheBudget::kThreadBytes);
-  EXPECT_EQ(CacheBudget::most(64 * kMiB, 1), kProcessBytes);
-  EXPECT_EQ(CacheBudget::most(64 * kMiB, 4), kProcessBytes / 4);
+  EXPECT_EQ(CacheBudget::most(kSmallProgram, 1), kProcessBytes);
+  EXPECT_EQ(CacheBudget::most(kSmallProgram, 4), kProcessBytes / 4);
+  EXPECT_EQ(CacheBudget::most(kSmallProgram, 100), CacheBudget::kThreadBytes);
   EXPECT_EQ(CacheBudget::most(kLargeProgram, 1), kLargeProgram / kProcessShare);
 }
 
