@@ -19,7 +19,7 @@ inline constexpr Option kOptions[] = {
     {"LOAM_BACKGROUND_PURGE", "off|on", "off",
      "on: a thread gives memory back in a process that has gone quiet as well"},
     {"LOAM_HUGE_PAGES", "auto|on|off", "auto",
-     "auto: a heap of 64 MiB or more asks the system for huge pages; on: from 16 MiB on, and for "
+     "auto: a heap of 32 MiB or more asks the system for huge pages; on: from 16 MiB on, and for "
      "large blocks; off: never"},
     {"LOAM_ON_CORRUPTION", "abort|report", "abort",
      "what to do when a double free or another misuse of a pointer is found"},

@@ -12,17 +12,18 @@
 namespace loam {
 
 /// The part of the heap's memory that may be surplus when another slab asks for a huge page. So a
-/// heap of less than 64 MiB asks for none. Measured against 64 (decision 97): a larger part makes
-/// smaller heaps faster, a smaller part limits the memory that a growing heap holds beyond its use.
-inline constexpr size_t kSurplusShare = 32;
-/// The same if the user asked for huge pages: four times as much, so from 16 MiB on.
-inline constexpr size_t kSurplusShareAlways = kSurplusShare / 4;
+/// heap of less than 32 MiB asks for none. Measured against 8, 32 and 64 (decision 97): a larger
+/// part makes smaller heaps faster, a smaller part limits the memory that a growing heap holds
+/// beyond its use.
+inline constexpr size_t kSurplusShare = 16;
+/// The same if the user asked for huge pages: twice as much, so from 16 MiB on.
+inline constexpr size_t kSurplusShareAlways = kSurplusShare / 2;
 
 class HugeSurplus {
  public:
   /// For which memory the heap asks the system to use huge pages.
   enum class When : uint8_t {  // in the order of LOAM_HUGE_PAGES's values
-    kLargeHeaps,  ///< slabs for spans, while at most the 32nd part of the heap is surplus
+    kLargeHeaps,  ///< slabs for spans, while at most the 16th part of the heap is surplus
     kAlways,      ///< all runs, while at most the 8th part is surplus, and mappings of their own
     kNever,
   };

@@ -37,9 +37,14 @@ class PartialHeap : public testing::Test {
   static constexpr size_t kFill = size_t{48} << 20;
 
   static void SetUpTestSuite() { test::start_once(); }
-  void SetUp() override { page_heap.keep_falls(); }
+  void SetUp() override {
+    page_heap.keep_falls();
+    // What huge pages back beyond the spans is bound elsewhere (decision 97).
+    page_heap.huge_pages().use(HugeSurplus::When::kNever);
+  }
   void TearDown() override {
     page_heap.keep_falls(false);
+    page_heap.huge_pages().use(HugeSurplus::When::kLargeHeaps);
     for (void* block : kept) heap::free(block);
     for (void* block : others) heap::free(block);
     EXPECT_TRUE(heap::is_valid());
