@@ -6,7 +6,8 @@
 //             v           v              v              v
 //   slots:   [ p0 | p1 | p2 | ... | pn |    |    |    ]
 //
-//   base <= low <= head <= high <= base + capacity;   normally low = base, high = base + capacity
+//   base <= low <= head <= high <= base + capacity;   normally high = base + capacity, and low =
+//   base, or the middle of what the magazine held when it was last armed (decision 13)
 //
 // An *armed* magazine has low = high = head, so that the next malloc or free takes the slow path
 // once. Two static caches without slots stand for threads that have not started and threads that
@@ -34,6 +35,7 @@ struct MagazineWords {
 
   [[nodiscard]] unsigned held() const { return static_cast<unsigned>(head - base); }
   void arm() const { low = high = head; }
+  [[nodiscard]] bool is_armed() const { return low == head && high == head; }
   void set_head(void** to) const { __atomic_store_n(&head, to, __ATOMIC_RELEASE); }
   /// Puts a block on top without a note of the free. pre: there is room
   void put(void* block) const {

@@ -487,6 +487,32 @@ TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
   });
 }
 
+// Blocks that were all in use since the last collection are no surplus, though no call missed.
+TEST_F(ThreadCacheTest, ACollectionLeavesAClassTheBlocksThatItUsed) {
+  in_thread([] {
+    const unsigned c = class_for(256);
+    std::vector<void*> blocks(200);
+    const auto take = [&](size_t count) {
+      for (size_t i = 0; i < count; ++i) blocks[i] = allocate(c);
+    };
+    const auto give = [&](size_t count) {
+      for (size_t i = 0; i < count; ++i) release(blocks[i]);
+    };
+    const auto collect = [] {
+      for (uint64_t i = 0; i < CacheBudget::kCollectUnearnedFrees; ++i) release(allocate(8));
+    };
+    for (int round = 0; round < 20; ++round) take(blocks.size()), give(blocks.size());
+    blocks.resize(current_cache->held_blocks(c));
+    const uint64_t before = default_small_heap.stats(c).taken;
+    for (int round = 0; round < 20; ++round) take(blocks.size()), give(blocks.size()), collect();
+    EXPECT_EQ(default_small_heap.stats(c).taken, before) << "collected while it held all";
+    for (int round = 0; round < 20; ++round) take(blocks.size()), collect(), give(blocks.size());
+    EXPECT_EQ(default_small_heap.stats(c).taken, before) << "collected while it held none";
+    for (int round = 0; round < 20; ++round) take(8), give(8), collect();
+    EXPECT_LE(current_cache->held_blocks(c), 32u) << "what it no longer uses goes home";
+  });
+}
+
 TEST_F(ThreadCacheTest, AClassThatComesBackSoonFindsItsArrayAgain) {
   in_thread([] {
     const unsigned c = class_for(640), busy = 2;
