@@ -240,10 +240,10 @@ mod tests {
     use super::*;
     use std::process;
 
-    /// A block of so many bytes always has a fresh mapping: glibc's DEFAULT_MMAP_THRESHOLD_MAX. A
-    /// smaller one may lie where the heap has memory of an earlier block, of this test or of one
-    /// beside it.
-    const MAPPED: u64 = 32 << 20;
+    /// A block of so many bytes always has a fresh mapping. A smaller one may lie where the heap
+    /// has memory of earlier blocks, of this test or of one beside it: an arena of a thread has up
+    /// to 64 MiB (glibc's HEAP_MAX_SIZE), and keeps as much at its end.
+    const MAPPED: u64 = 256 << 20;
 
     /// Room of this process for so many pages, with memory in some of them; and the number of the
     /// first page.
