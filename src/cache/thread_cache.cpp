@@ -186,7 +186,8 @@ void ThreadCache::collect() {
       continue;
     }
     // The class neither missed nor overflowed, and did not need the lower half of its blocks.
-    use == Use::kHit&& m.low != m.base ? shrink(c) : m.arm();
+    const bool had_enough = use == Use::kHit && m.low != m.base;
+    had_enough ? shrink(c) : m.arm();
   }
 }
 
@@ -197,16 +198,13 @@ void* ThreadCache::allocate_slow(unsigned size_class) {
     ThreadCache* live = state() == State::kUnused ? cache_registry.start_thread() : nullptr;
     return live != nullptr ? live->allocate_slow(size_class) : take_one(size_class);
   }
-  const bool was_armed = magazine(size_class).is_armed();
   tuning_[size_class].note(Use::kHit);
   if (LOAM_LIKELY(!page_heap.hints().wants_ticks() && !stays_armed())) {
     disarm(size_class);
-    if (was_armed) watch_lower_half(size_class);
     return refill_and_pop(size_class);
   }
   const bool stay_armed = attend();
   disarm(size_class);
-  if (was_armed) watch_lower_half(size_class);
   void* block = refill_and_pop(size_class);
   if (stay_armed) magazine(size_class).arm();
   return block;
@@ -360,7 +358,6 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
   const bool looks = checks_.is_look_near();
   if (looks && LOAM_UNLIKELY(!look(size_class, block))) return;
-  const bool was_armed = magazine(size_class).is_armed();
   tuning_[size_class].note(Use::kHit);
   const bool guards = LOAM_UNLIKELY(guards_sampled) && looks &&
                       draws_.draws_guard(size_class, PointerChecks::kFreesPerLook);
@@ -371,7 +368,6 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   const bool stay_armed =
       LOAM_UNLIKELY(page_heap.hints().wants_ticks() || stays_armed()) && attend();
   disarm(size_class);
-  if (was_armed) watch_lower_half(size_class);
   if (!push(size_class, block) && !put_below(size_class, block))
     make_room_and_push(size_class, block);
   // Each names the magazine anew: one whose words were kept would lie on the stack in every call.

@@ -204,19 +204,18 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
   [[nodiscard]] LOAM_INLINE void* const* noted_below(void* const* head, size_t index) const {
     return recent_.below(head, index, reinterpret_cast<void* const*>(&heads_[0]));
   }
-  /// Keeps a low that watch_lower_half() has set.
+  /// In an armed magazine low becomes the middle. The call that needs the lower half is then a slow
+  /// one, and makes low the base; so a collection knows whether half of the blocks was enough.
   void disarm(unsigned size_class) {
     const Magazine m = magazine(size_class);
-    if (m.low >= m.head || m.low < m.base) m.low = m.base;
+    if (m.is_armed()) {
+      m.low = m.base + m.held() / 2;
+    } else if (m.low >= m.head || m.low < m.base) {  // reached, or in another array
+      m.low = m.base;
+    }
     m.high = m.base + tuning_[size_class].capacity;
     if (LOAM_UNLIKELY(OwnLines::shares_lines(size_class)))
       own_.limit(size_class, magazine(size_class));
-  }
-  /// The call that needs the lower half of the blocks is a slow one, and makes low the base. So a
-  /// collection knows whether half of them were enough.
-  LOAM_INLINE void watch_lower_half(unsigned size_class) {
-    const Magazine m = magazine(size_class);
-    m.low = m.base + m.held() / 2;
   }
   [[nodiscard]] bool put_below(unsigned size_class, void* block);
   void* refill_and_pop(unsigned size_class);

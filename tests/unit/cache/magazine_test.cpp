@@ -501,14 +501,29 @@ TEST_F(ThreadCacheTest, ACollectionLeavesAClassTheBlocksThatItUsed) {
     const auto collect = [] {
       for (uint64_t i = 0; i < CacheBudget::kCollectUnearnedFrees; ++i) release(allocate(8));
     };
-    for (int round = 0; round < 20; ++round) take(blocks.size()), give(blocks.size());
+    for (int round = 0; round < 20; ++round) {
+      take(blocks.size());
+      give(blocks.size());
+    }
     blocks.resize(current_cache->held_blocks(c));
     const uint64_t before = default_small_heap.stats(c).taken;
-    for (int round = 0; round < 20; ++round) take(blocks.size()), give(blocks.size()), collect();
+    for (int round = 0; round < 20; ++round) {
+      take(blocks.size());
+      give(blocks.size());
+      collect();
+    }
     EXPECT_EQ(default_small_heap.stats(c).taken, before) << "collected while it held all";
-    for (int round = 0; round < 20; ++round) take(blocks.size()), collect(), give(blocks.size());
+    for (int round = 0; round < 20; ++round) {
+      take(blocks.size());
+      collect();
+      give(blocks.size());
+    }
     EXPECT_EQ(default_small_heap.stats(c).taken, before) << "collected while it held none";
-    for (int round = 0; round < 20; ++round) take(8), give(8), collect();
+    for (int round = 0; round < 20; ++round) {
+      take(8);
+      give(8);
+      collect();
+    }
     EXPECT_LE(current_cache->held_blocks(c), 32u) << "what it no longer uses goes home";
   });
 }

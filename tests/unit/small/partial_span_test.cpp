@@ -285,8 +285,8 @@ TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
   // The share is larger if a block has fewer pages and the spans' earlier blocks had more. A slot
   // that does not begin at a page needs one page more.
   for (const auto& [from, to, share] : {std::tuple{16384, 4096, 75},
-                                        {16384, 20416, 65},
-                                        {32768, 12224, 70},
+                                        {16384, 20416, 69},
+                                        {32768, 12224, 75},
                                         {8192, 2048, 75},
                                         {8192, 1000, 75},
                                         {3072, 1536, 40}}) {
