@@ -169,6 +169,7 @@ void ThreadCache::collect() {
   default_small_heap.tick();
   runs_.collect();
   fall_.end_wait();
+  const bool holds_too_much = !budget_.has_room(0, heap_bytes(), threads());
   const unsigned end = split_classes.end();
   for (unsigned c = 1; c < end; ++c) {
     const Magazine m = magazine(c);
@@ -185,9 +186,10 @@ void ThreadCache::collect() {
       retire_magazine(c);
       continue;
     }
-    // The class neither missed nor overflowed, and did not need the lower half of its blocks.
-    const bool had_enough = use == Use::kHit && m.low != m.base;
-    had_enough ? shrink(c) : m.arm();
+    // The class neither missed nor overflowed, and did not need the lower half of its blocks; or
+    // the thread has no right to it.
+    const bool gives = use == Use::kHit && (m.low != m.base || holds_too_much);
+    gives ? shrink(c) : m.arm();
   }
 }
 

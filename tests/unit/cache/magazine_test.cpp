@@ -376,6 +376,40 @@ TEST_F(ThreadCacheTest, AThreadMayHoldItsPartOfALargeHeapsRoom) {
   });
 }
 
+TEST_F(ThreadCacheTest, ACollectionTakesWhatIsUsedBeyondTheLimit) {
+  page_heap.keep_falls();
+  in_thread([] {
+    // The room is 32 MiB, and the blocks that go round are more than it.
+    LargeHeap heap(kProcessShare * 2 * kProcessBytes);
+    page_heap.tick();
+    const unsigned classes[] = {class_for(4096), class_for(8192), class_for(16384)};
+    size_t counts[] = {1500, 1500, 1500};
+    const auto use = [&] {
+      std::vector<void*> blocks;
+      for (size_t k = 0; k < std::size(classes); ++k) {
+        for (size_t i = 0; i < counts[k]; ++i) blocks.push_back(allocate(classes[k]));
+      }
+      for (void* block : blocks) release(block);
+      return blocks.size();
+    };
+    for (int round = 0; round < 12; ++round) use();
+    const size_t threads = std::max<size_t>(cache_registry.threads_hint(), 1);
+    const size_t most = 2 * kProcessBytes / threads + kFirstSlotsBytes;
+    EXPECT_LE(current_cache->held_bytes(), most);
+    EXPECT_GT(current_cache->held_bytes(), most / 2);
+    // The next collections find the heap small. No class misses, and each uses all that it holds.
+    heap.shrink();
+    page_heap.tick();
+    for (int round = 0; round < 6; ++round) {
+      for (size_t k = 0; k < std::size(classes); ++k)
+        counts[k] = current_cache->held_blocks(classes[k]);
+      for (uint64_t i = use(); i < CacheBudget::kCollectFrees; ++i) release(allocate(8));
+    }
+    EXPECT_LE(current_cache->held_bytes(), kProcessBytes / threads + kFirstSlotsBytes);
+  });
+  page_heap.keep_falls(false);
+}
+
 TEST_F(ThreadCacheTest, ALongMagazineGivesBackWhileTheHeapGrows) {
   in_thread([] {
     const unsigned c = class_for(8192), other = class_for(4096);
@@ -475,12 +509,9 @@ TEST_F(ThreadCacheTest, AClassThatMissesTakesTheRoomOfOneThatRests) {
 TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
   in_thread([] {
     release(allocate(30));
-    std::vector<void*> blocks;
     const uint64_t before = default_small_heap.stats(30).taken;
-    for (int round = 0; round < 500; ++round) {  // some dozen collections
-      for (int i = 0; i < 200; ++i) blocks.push_back(allocate(class_for(16384)));
-      for (void* block : blocks) release(block);
-      blocks.clear();
+    for (int round = 0; round < 500; ++round) {
+      overflow(1);  // some dozen collections in all
       release(allocate(30));
     }
     EXPECT_LE(default_small_heap.stats(30).taken - before, 8u) << "pairs need no second block";
