@@ -277,7 +277,10 @@ fn what_is_there_is_not_lost_before_the_first_byte() {
     for (arguments, part) in [
         ("trace export t.trace --output t.trace", "is what is read"),
         ("trace export t.trace --output same", "is what is read"),
-        ("trace export t.trace --process 99 --output old.csv", "99"),
+        (
+            "trace export t.trace --process 99 --overwrite --output old.csv",
+            "99",
+        ),
     ] {
         refused(dir, &arguments.split(' ').collect::<Vec<_>>(), &[part]);
     }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::{loam_in, record_orders};
+use loam_format::trace::ChunkKind;
 use serde_json::Value;
 
 fn baseline(dir: &Path, name: &str) -> Value {
@@ -158,6 +159,29 @@ fn what_can_not_be_compared_is_refused() {
     );
     // Its samples claim 77 GiB, so the replay does not reproduce the program.
     refused(&["--baseline", "t.trace"], "off from what was recorded");
+    // A trace that lacks a part says less than the program did, on either side.
+    let whole = dir.join("t.trace");
+    recorded::copy_until(ChunkKind::End, &whole, &dir.join("cut.trace"));
+    let mut damaged = fs::read(&whole).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 4;
+    fs::write(dir.join("damaged.trace"), &damaged).unwrap();
+    let believes = ["--limit", "error=off", "--trials", "1"];
+    for (name, fault) in [("cut", "has no end"), ("damaged", "can be read")] {
+        let name = format!("{name}.trace");
+        for sides in [["t.trace", &name], [&name, "t.trace"]] {
+            let names = ["gate", sides[0], "--baseline", sides[1]];
+            let ran = loam_in(dir, &[&names[..], &believes].concat());
+            assert_eq!(ran.code, Some(2), "{ran:?}");
+            assert!(
+                ran.err.contains(&name) && ran.err.contains(fault),
+                "{ran:?}"
+            );
+        }
+    }
+    // A place that can not be written is found before anything is measured.
+    let nowhere = ["--baseline", "t.trace", "--markdown", "no/such/summary.md"];
+    refused(&nowhere, "no/such/summary.md");
     let limit = ["--limit", "error=off", "--limit", "processor=off"];
     let believed = [
         &["gate", "t.trace", "--trials", "1", "--baseline", "t.trace"],

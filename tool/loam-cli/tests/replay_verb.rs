@@ -46,6 +46,21 @@ fn replayed_on(program: &Path, arguments: &[&str], library: Option<&Path>) -> Ve
         .collect()
 }
 
+#[test]
+fn a_replay_lasts_until_the_recording_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.trace");
+    let mut program = Program::record(&trace);
+    program.allocate(0, 5_000);
+    program.time += 3_000_000_000;
+    program.sample(Some(8_192));
+    program.time += 1_000_000_000;
+    program.end();
+    let prepared = prepared(&trace, folder.path(), false);
+    assert!(prepared.nanoseconds >= 4_000_000_000, "{prepared:?}");
+    assert_eq!(prepared.compared, 1);
+}
+
 /// A server: a main thread and workers that pass blocks to each other. The blocks are of every
 /// family; some are resized, some are large and touched in part. All choices are random, with a
 /// seed.

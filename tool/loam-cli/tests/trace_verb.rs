@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::common::recorded::Program;
 use crate::common::Ran;
-use loam_format::trace::{Event, Record};
+use loam_format::trace::{ChunkKind, Event, Record};
 use serde_json::Value;
 
 fn trace(dir: &Path, arguments: &[&str]) -> Ran {
@@ -153,6 +153,22 @@ fn check_names_each_thing_that_is_wrong() {
         "lost.trace",
         &["1 frees are of blocks that nobody saw begin"],
     );
+    // Readers of what is whole say so.
+    recorded::copy_until(ChunkKind::End, &good, &dir.join("late.trace"));
+    for export in ["--table=sizes", "--table=samples", "--format=firefox"] {
+        let out = trace(
+            dir,
+            &[
+                "export",
+                "late.trace",
+                export,
+                "--output=t.out",
+                "--overwrite",
+            ],
+        );
+        assert_eq!(out.code, Some(0), "{out:?}");
+        assert!(out.err.contains("has no end"), "{export}: {out:?}");
+    }
     let mut program = Program::record(&dir.join("dropped.trace"));
     program.allocate(0, 5);
     program.event(0, Event::Dropped { count: 12 });
@@ -160,6 +176,37 @@ fn check_names_each_thing_that_is_wrong() {
     wrong("dropped.trace", &["12 events were not recorded"]);
     Program::record(&dir.join("empty.trace")).end();
     wrong("empty.trace", &["it has no events"]);
+}
+
+#[test]
+fn the_time_after_the_last_event_belongs_to_the_recording() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let mut program = Program::record(&dir.join("t.trace"));
+    program.allocate(0, 5_000);
+    program.allocate(0, 5_000);
+    program.time += 3_000_000_000;
+    program.sample(Some(10_000));
+    program.time += 2_000_000_000;
+    program.end();
+    let out = trace(dir, &["info", "t.trace", "--json"]);
+    let all: Value = serde_json::from_str(&out.out).unwrap();
+    let nanoseconds = all["summary"]["nanoseconds"].as_u64().unwrap();
+    assert!(nanoseconds >= 5_000_000_000, "{nanoseconds}");
+}
+
+#[test]
+fn a_name_that_is_no_text_is_a_name_too() {
+    use std::os::unix::ffi::OsStrExt;
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let name = std::ffi::OsStr::from_bytes(b"t\xff.trace");
+    two_threads(&dir.join(name));
+    let mut command = common::loam();
+    let command = command.current_dir(dir).args(["trace", "info", "--json"]);
+    let out = Ran::of(command.arg(name).output().unwrap());
+    assert_eq!(out.code, Some(0), "{out:?}");
+    assert!(serde_json::from_str::<Value>(&out.out).is_ok(), "{out:?}");
 }
 
 #[test]
@@ -222,6 +269,17 @@ fn exported_tables_have_every_event_and_every_block() {
         samples.lines().nth(1).unwrap().contains(",700000,"),
         "{samples}"
     );
+    // Nothing is replaced unasked.
+    let again = ["export", "t.trace", "--output", "samples.csv"];
+    let out = trace(dir, &again);
+    assert_eq!(out.code, Some(2), "{out:?}");
+    assert!(out.err.contains("--overwrite"), "{out:?}");
+    let kept = std::fs::read_to_string(dir.join("samples.csv")).unwrap();
+    assert_eq!(kept, samples);
+    let out = trace(dir, &[&again[..], &["--overwrite"]].concat());
+    assert_eq!(out.code, Some(0), "{out:?}");
+    let replaced = std::fs::read_to_string(dir.join("samples.csv")).unwrap();
+    assert_eq!(replaced, events);
     let out = trace(dir, &["export", "t.trace", "--output", "no/such/folder"]);
     assert_eq!(out.code, Some(2));
     assert!(out.err.contains("no/such/folder"), "{}", out.err);

@@ -19,15 +19,17 @@ pub enum ResumeError {
     Store(#[from] StoreError),
     /// Finished trials would be lost.
     #[error(
-        "{path} has {}; --resume goes on with that run, --overwrite replaces it, --json names \
-         another file",
-        words::count(*trials, "finished trial")
+        "{path} has {}; {}--overwrite replaces it, --json names another file",
+        words::count(*trials, "finished trial"),
+        if *goes_on { "--resume goes on with that run, " } else { "" }
     )]
     Finished {
         /// The file.
         path: String,
         /// Number of trials.
         trials: usize,
+        /// Whether `--resume` can go on with the run.
+        goes_on: bool,
     },
     /// The trials of both runs could not be compared with each other.
     #[error(
@@ -58,6 +60,7 @@ pub fn require_unfinished(path: &Path) -> Result<(), ResumeError> {
         trials => Err(ResumeError::Finished {
             path: path.display().to_string(),
             trials,
+            goes_on: earlier.can_go_on(),
         }),
     }
 }

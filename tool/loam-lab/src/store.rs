@@ -77,7 +77,7 @@ pub enum StoreError {
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; make room or name another place with --json"
+            "; make room, or name another place"
         }
         io::ErrorKind::NotFound => "; the folder does not exist",
         _ => "",
@@ -177,7 +177,7 @@ impl Store {
             write(&mut file)?;
             return file.flush();
         }
-        let mut file = BufWriter::new(self.beside()?);
+        let mut file = BufWriter::new(beside(&self.path)?);
         write(&mut file)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         // The data is written before the name: after a power failure the name must not refer to an
@@ -199,7 +199,7 @@ impl Store {
     /// Writes a test piece beside the file and removes it again.
     fn try_out(&self, piece: &[u8]) -> io::Result<()> {
         if self.is_replaceable() {
-            let mut file = self.beside()?;
+            let mut file = beside(&self.path)?;
             file.write_all(piece)?;
             return file.as_file().sync_all();
         }
@@ -210,15 +210,6 @@ impl Store {
 
     fn is_replaceable(&self) -> bool {
         fs::metadata(&self.path).map_or(true, |meta| meta.is_file())
-    }
-
-    fn beside(&self) -> io::Result<tempfile::NamedTempFile> {
-        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
-        tempfile::Builder::new()
-            .prefix(".loam-lab-")
-            // The mode of a newly created file; the default allows only the owner.
-            .permissions(fs::Permissions::from_mode(0o666))
-            .tempfile_in(dir.unwrap_or(Path::new(".")))
     }
 
     fn unwritable(&self, source: io::Error) -> StoreError {
@@ -245,6 +236,17 @@ impl Drop for Store {
             }
         }
     }
+}
+
+/// A file in the same folder, which is renamed over `path` when it is complete, and is removed if
+/// that never happens.
+pub fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    tempfile::Builder::new()
+        .prefix(".loam-lab-")
+        // The mode of a newly created file; the default allows only the owner.
+        .permissions(fs::Permissions::from_mode(0o666))
+        .tempfile_in(dir.unwrap_or(Path::new(".")))
 }
 
 fn read_head(path: &Path) -> io::Result<Vec<u8>> {

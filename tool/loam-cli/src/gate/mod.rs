@@ -18,7 +18,7 @@ use loam_lab::gate::baseline::{looks_like_baseline, Baseline};
 use loam_lab::gate::{self, Against, Gated};
 use loam_lab::measure::Ending;
 use loam_lab::plan::{self, Plan};
-use loam_lab::replay::{judge, Which};
+use loam_lab::replay::{judge, Survey, Which};
 use loam_lab::store::{looks_like_results, Store};
 use loam_lab::traces::file::is_trace;
 use loam_lab::traces::summary::{self, SizeClass};
@@ -32,7 +32,7 @@ use args::GateOptions;
 
 /// The baseline that the user named.
 enum Reference {
-    Trace(Which),
+    Trace(Which, Box<Survey>),
     File(Box<Baseline>),
     /// The baseline does not exist yet; it is written.
     New(Store),
@@ -41,8 +41,11 @@ enum Reference {
 /// Runs the verb.
 pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
     let replayer = replay::find_replayer(layout)?;
-    let survey = options.which.survey()?;
+    let survey = whole(&options.which)?;
     let reference = reference(options)?;
+    if let Some(path) = &options.markdown {
+        append(path, "")?;
+    }
     let mut measure = options.measure.clone();
     if measure.allocators.is_empty() {
         let stream = survey.choose(options.which.process)?;
@@ -69,16 +72,20 @@ pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
         Ok(ready) => ready,
     };
     let stream = ready.record.process;
-    let mut plan = plan::replay(&measure, layout, &replayer, ready)
-        .context("the trace's allocator can not be replayed on; --allocator names another one")?;
+    let planned = plan::replay(&measure, layout, &replayer, ready);
+    let mut plan = match options.measure.allocators.is_empty() {
+        true => planned.context(
+            "the trace's allocator can not be replayed on; --allocator names another one",
+        )?,
+        false => planned?,
+    };
     let mut before_sizes = Vec::new();
-    if let Reference::Trace(which) = &reference {
-        let survey = which.survey()?;
-        let ready = match replay::ready(which, &survey, folders.1.path(), &stop) {
+    if let Reference::Trace(which, survey) = &reference {
+        let ready = match replay::ready(which, survey, folders.1.path(), &stop) {
             Err(error) => return replay::interrupted(&error).ok_or(error),
             Ok(ready) => ready,
         };
-        before_sizes = summary::of(&survey, ready.record.process)?.sizes;
+        before_sizes = summary::of(survey, ready.record.process)?.sizes;
         plan = plan.beside(gate::BEFORE, &measure, &replayer, ready)?;
     }
     let sizes = summary::of(&survey, stream)?.sizes;
@@ -99,7 +106,7 @@ pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
             &Against::File(baseline),
             &sizes,
         ),
-        Reference::Trace(_) => answer(
+        Reference::Trace(..) => answer(
             options,
             &results,
             &allocator,
@@ -109,6 +116,20 @@ pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
     }
 }
 
+/// Reads a trace, and refuses one that is damaged or lacks a part: its figures are not the program's.
+fn whole(which: &Which) -> Result<Survey> {
+    let survey = which.survey()?;
+    let faults = survey.faults(&[survey.choose(which.process)?]);
+    if !faults.is_empty() {
+        bail!(
+            "{} is damaged or cut off, and nothing was compared: {}; record it again",
+            which.trace.display(),
+            faults.join("; ")
+        );
+    }
+    Ok(survey)
+}
+
 /// Examines the baseline before anything is measured.
 fn reference(options: &GateOptions) -> Result<Reference> {
     let path = &options.baseline;
@@ -116,11 +137,13 @@ fn reference(options: &GateOptions) -> Result<Reference> {
         return Ok(Reference::New(Store::claim(path, looks_like_baseline)?));
     }
     if is_trace(path) {
-        return Ok(Reference::Trace(Which {
+        let which = Which {
             trace: path.clone(),
             process: None,
             speed: options.which.speed,
-        }));
+        };
+        let survey = whole(&which)?;
+        return Ok(Reference::Trace(which, Box::new(survey)));
     }
     let baseline = Baseline::load(path)?;
     // Both verbs' speeds that a baseline may have are fixed ones.
@@ -191,17 +214,22 @@ fn answer(
     let gated: Gated = gate::judge(results, allocator, against, &options.limits, sizes)
         .context("no trial was finished")?;
     let baseline = options.baseline.display().to_string();
-    // The summary comes first: it is needed even if the other output has no reader.
-    if let Some(path) = &options.markdown {
+    // Each of the two outputs is written even if the other one can not be.
+    let summary = options.markdown.as_ref().map_or(Ok(()), |path| {
         let text = gate::markdown(&gated, &baseline);
-        let mut file = fs::OpenOptions::new();
-        let file = file.create(true).append(true).open(path);
-        file.and_then(|mut file| file.write_all(text.as_bytes()))
-            .with_context(|| format!("{} can not be written", path.display()))?;
-    }
+        append(path, &text)
+    });
     output::write_stdout(&gate::text(&gated, &baseline))?;
+    summary?;
     Ok(match gated.has_failed() {
         true => Exit::Finding,
         false => Exit::Done,
     })
+}
+
+fn append(path: &Path, text: &str) -> Result<()> {
+    let mut file = fs::OpenOptions::new();
+    let file = file.create(true).append(true).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("{} can not be written", path.display()))
 }

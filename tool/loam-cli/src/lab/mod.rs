@@ -119,7 +119,11 @@ pub fn carry_out(
     if let Ending::Unsaved { error, lost } = ending {
         bail!(
             "{error}\n  Measuring was stopped. Finished trials up to this one are in the file; \
-             not in it: {lost}.\n  --resume goes on from there."
+             not in it: {lost}.{}",
+            match results.can_go_on() {
+                true => "\n  --resume goes on from there.",
+                false => "",
+            }
         );
     }
     draw::report(&results, &outputs.html)?;
@@ -127,11 +131,15 @@ pub fn carry_out(
     output::say(&format!("report:  {}", output::path(outputs.html.path())));
     Ok(match ending {
         Ending::Interrupted(signal) => {
-            output::say(&format!(
-                "interrupted; {} not run. `--json {} --resume` runs what is missing.",
-                words::count(results.missing(), "trial"),
-                plain::word(&outputs.json.path().to_string_lossy())
-            ));
+            let rest = match results.can_go_on() {
+                true => format!(
+                    " `--json {} --resume` runs what is missing.",
+                    plain::word(&outputs.json.path().to_string_lossy())
+                ),
+                false => String::new(),
+            };
+            let missing = words::count(results.missing(), "trial");
+            output::say(&format!("interrupted; {missing} not run.{rest}"));
             Exit::Signal(signal)
         }
         // A missing reader may be what interrupted the run, so only here is the error of the table

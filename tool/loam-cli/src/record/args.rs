@@ -234,7 +234,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let bytes = number.checked_mul(1 << shift);
     bytes
         .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| format!("`{text}` is no size of a file"))
+        .ok_or_else(|| format!("`{text}` is no size from 1 byte to 16 EiB"))
 }
 
 #[cfg(test)]

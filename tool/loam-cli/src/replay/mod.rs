@@ -75,6 +75,7 @@ pub fn ready_with(
     if let Some(cut) = survey.processes[&stream].cut() {
         output::print_warning(&cut);
     }
+    output::print_warnings(&survey.faults(&[stream]));
     let ready = which.ready(survey, lives, folder, stop)?;
     output::say(&format!(
         "replaying {}: {} events of {}, {}",

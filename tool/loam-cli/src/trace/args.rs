@@ -141,6 +141,10 @@ struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    /// Replace the file if it exists
+    #[arg(long, requires = "output")]
+    overwrite: bool,
+
     /// Add the trace to this dataset: a folder of Parquet tables by host, program and day
     #[arg(long, value_name = "DIR", conflicts_with_all = ["table", "format", "of", "output"])]
     dataset: Option<PathBuf>,
@@ -353,6 +357,8 @@ pub struct ExportOptions {
     pub export: Export,
     /// The file; none: standard output.
     pub output: Option<PathBuf>,
+    /// Whether the file is replaced if it exists.
+    pub overwrite: bool,
     /// The dataset to add the trace to. Then only the trace and the process apply.
     pub dataset: Option<Entry>,
 }
@@ -390,6 +396,7 @@ impl TraceArgs {
                     process: args.process,
                 },
                 output: args.output,
+                overwrite: args.overwrite,
                 dataset: args.dataset.map(|folder| Entry {
                     folder,
                     host: args.host,

@@ -28,6 +28,10 @@ pub fn run(before: &Path, after: &Path, of: Of, json: bool) -> Result<Exit> {
         false => page(&diff, of),
     };
     output::write_stdout(&text)?;
+    for side in [&diff.before, &diff.after] {
+        let told = |fault| format!("{}: {fault}", output::path(&side.trace));
+        output::print_warnings(&side.faults.iter().map(told).collect::<Vec<_>>());
+    }
     output::print_warnings(&symbols.doubts());
     Ok(Exit::Done)
 }

@@ -25,7 +25,7 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
     let told = match &options.output {
         Some(path) => {
             require_other_file(&export.trace, path)?;
-            let mut file = LateFile::new(path);
+            let mut file = LateFile::new(path, options.overwrite)?;
             let told = export.write(BufWriter::new(&mut file))?;
             file.finish()?;
             told

@@ -42,7 +42,7 @@ pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     if let Some(cut) = survey.processes[&contents.summary.process].cut() {
         output::print_warning(&cut);
     }
-    output::print_warnings(&survey.damage);
+    output::print_warnings(&survey.faults(&[contents.summary.process]));
     Ok(Exit::Done)
 }
 
@@ -223,12 +223,13 @@ fn resident(process: &ProcessSurvey) -> String {
         .iter()
         .filter_map(|sample| sample.resident_heap)
         .max();
+    // A short program has few samples, and its largest heap lies between them.
     let heap = peak.map_or("not known".to_owned(), |bytes| {
-        Unit::Bytes.show(bytes as f64)
+        format!("{} of heap", Unit::Bytes.show(bytes as f64))
     });
     format!(
-        "  resident       {heap} of heap at most, in {} samples",
-        process.sample_count
+        "  resident       {heap} in the largest of {}",
+        words::count(process.sample_count as usize, "sample")
     )
 }
 

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use loam_format::words;
 use loam_lab::traces::findings;
 
 use crate::exit::Exit;
@@ -50,10 +51,10 @@ fn check(trace: &Path, json: bool) -> Result<Exit> {
         output::write_stdout(&(serde_json::to_string_pretty(&findings)? + "\n"))?;
     } else if findings.wrong.is_empty() {
         output::write_stdout(&format!(
-            "{}: nothing is wrong: {} events of {} processes\n",
+            "{}: nothing is wrong: {} of {}\n",
             trace.display(),
-            findings.events,
-            findings.processes.len()
+            words::count(findings.events as usize, "event"),
+            words::count_of(findings.processes.len(), "process", "processes")
         ))?;
     } else {
         let lines: Vec<String> = findings

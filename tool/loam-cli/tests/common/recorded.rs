@@ -7,8 +7,8 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use loam_format::trace::{
-    AllocFamily, End, Ended, Event, Frame, FreeFamily, Header, Item, Items, Mark, Process, Record,
-    Sample, Stack, Stream, Touch, Wanted, Writer,
+    AllocFamily, ChunkKind, End, Ended, Event, Frame, FreeFamily, Header, Item, Items, Mark,
+    Process, Reader, Record, Sample, Stack, Stream, Touch, Wanted, Writer,
 };
 
 pub const PAGE: u64 = 4_096;
@@ -252,6 +252,18 @@ pub struct Ran {
     pub frees: u64,
     pub live: u64,
     pub peak: u64,
+}
+
+/// Copies a trace up to its first chunk of this kind.
+pub fn copy_until(kind: ChunkKind, from: &Path, to: &Path) {
+    let bytes = std::fs::read(from).unwrap();
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    loop {
+        let (chunk, _) = reader.next_chunk().unwrap().expect("has such a chunk");
+        if chunk.kind == kind {
+            return std::fs::write(to, &bytes[..chunk.offset as usize]).unwrap();
+        }
+    }
 }
 
 /// Copies a trace, and changes events and samples.

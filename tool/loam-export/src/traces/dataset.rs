@@ -150,11 +150,17 @@ impl<'a> Place<'a> {
         let header = &survey.header;
         let shown = plain::path(&survey.path);
         let host = entry.host.clone().unwrap_or(header.host.clone());
+        if host.is_empty() && entry.host.is_some() {
+            bail!("--host needs a name");
+        }
         if host.is_empty() {
             bail!("{shown} does not say on which host it was recorded; name it with --host");
         }
         let started = header.started.split('T').next().unwrap_or("");
         let day = entry.day.clone().unwrap_or(started.to_owned());
+        if let Some(named) = entry.day.as_ref().filter(|named| !is_day(named)) {
+            bail!("--day takes a day as YYYY-MM-DD, and `{named}` is none");
+        }
         if !is_day(&day) {
             bail!(
                 "{shown} does not say on which day it was recorded; name it with --day YYYY-MM-DD"
@@ -259,11 +265,7 @@ impl Part {
 
 /// `2026-11-27`
 fn is_day(text: &str) -> bool {
-    text.len() == 10
-        && text.bytes().enumerate().all(|(at, byte)| match at {
-            4 | 7 => byte == b'-',
-            _ => byte.is_ascii_digit(),
-        })
+    text.len() == 10 && humantime::parse_rfc3339(&format!("{text}T00:00:00Z")).is_ok()
 }
 
 /// A value as the name of a folder. Characters with a meaning for readers of such names become

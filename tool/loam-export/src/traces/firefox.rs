@@ -22,7 +22,8 @@ use super::Export;
 /// How many spans of time the track of live bytes has points for. It is more than a screen is wide.
 const SPANS: u64 = 4_000;
 
-/// Writes the profile of a process. Returns the doubts about the functions' names.
+/// Writes the profile of a process. Returns the trace's faults and the doubts about the functions'
+/// names.
 pub fn write(export: &Export, out: impl Write) -> Result<Vec<String>> {
     let survey = replay::survey(&export.trace)?;
     let stream = survey.choose(export.process)?;
@@ -39,7 +40,7 @@ pub fn write(export: &Export, out: impl Write) -> Result<Vec<String>> {
     let pid = process.process.pid;
     let owner = profile.add_process(name, pid, begins);
     let thread = profile.add_thread(owner, pid, begins, true);
-    profile.set_process_end_time(owner, at(process.last_time));
+    profile.set_process_end_time(owner, at(process.until()));
     profile.set_thread_name(thread, name);
 
     let lived = profile.add_counter(owner, "live", "Memory", "Bytes requested and not freed");
@@ -82,7 +83,9 @@ pub fn write(export: &Export, out: impl Write) -> Result<Vec<String>> {
     let mut out = BufWriter::new(Visible::new(out));
     serde_json::to_writer(&mut out, &profile)?;
     out.flush()?;
-    Ok(symbols.doubts())
+    let mut told = survey.faults(&[stream]);
+    told.extend(symbols.doubts());
+    Ok(told)
 }
 
 fn at(nanoseconds: u64) -> Timestamp {

@@ -118,18 +118,18 @@ impl Export {
         let survey = replay::survey(&self.trace)?;
         let header = serde_json::to_string(&survey.header)?;
         let format = self.format;
-        let mut told = Vec::new();
         let chosen: Vec<u32> = match (self.process, self.table) {
             (Some(process), _) => vec![survey.choose(Some(process))?],
             // Blocks and stacks have many rows, so only one process is exported.
             (None, Table::Blocks | Table::Stacks) => vec![survey.choose(None)?],
             (None, _) => survey.processes.keys().copied().collect(),
         };
+        let mut told = survey.faults(&chosen);
         let figures = |process: &u32| summary::of(&survey, *process);
         let rows = match self.table {
             Table::Events => {
                 let mut rows = Rows::new::<tables::EventRow>(format, &header, out)?;
-                told.extend(tables::events(&survey, self.process, &mut rows)?);
+                tables::events(&survey, self.process, &mut rows)?;
                 rows
             }
             Table::Samples => {

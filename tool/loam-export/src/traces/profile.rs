@@ -16,11 +16,19 @@ use loam_process::symbols::{Function, Symbols};
 
 use super::{flame, Export, Format};
 
-/// Writes the stacks of a process. Returns the doubts about the functions' names.
+/// Writes the stacks of a process. Returns the trace's faults and the doubts about the functions'
+/// names.
 pub fn write(export: &Export, mut out: impl Write) -> Result<Vec<String>> {
     let survey = replay::survey(&export.trace)?;
     let stream = survey.choose(export.process)?;
+    let mut told = survey.faults(&[stream]);
     let Some(stacks) = stacks::of(&survey, stream)? else {
+        if let Some(fault) = told.first() {
+            bail!(
+                "what can be read of {} has no stacks: {fault}",
+                plain::path(&export.trace)
+            );
+        }
         bail!(
             "process {stream} of {} has no stacks: it asked for less than the {} bytes that `loam \
              record --stacks` leaves between two; record it with `--stacks=64K`, or name another \
@@ -47,7 +55,8 @@ pub fn write(export: &Export, mut out: impl Write) -> Result<Vec<String>> {
             out.flush()?;
         }
     }
-    Ok(symbols.doubts())
+    told.extend(symbols.doubts());
+    Ok(told)
 }
 
 /// A stack as one line, the outermost function first. Semicolons separate frames. The line may go

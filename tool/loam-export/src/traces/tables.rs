@@ -344,8 +344,8 @@ fn as_walked(source: std::io::Error) -> ReplayError {
     }
 }
 
-/// Writes the events of a process, or of all processes. Returns what could not be read.
-pub fn events(survey: &Survey, process: Option<u32>, out: &mut impl Sink) -> Result<Vec<String>> {
+/// Writes the events of a process, or of all processes.
+pub fn events(survey: &Survey, process: Option<u32>, out: &mut impl Sink) -> Result<()> {
     let wanted = Wanted {
         events: true,
         tables: false,
@@ -354,12 +354,12 @@ pub fn events(survey: &Survey, process: Option<u32>, out: &mut impl Sink) -> Res
     if let Some(process) = process {
         items = items.only(process);
     }
-    for item in items.by_ref() {
+    for item in items {
         if let (process, Item::Event(number, record)) = item? {
             out.row(&EventRow::of(process, number, &record))?;
         }
     }
-    Ok(items.damage().iter().map(ToString::to_string).collect())
+    Ok(())
 }
 
 /// Writes the samples of a process.

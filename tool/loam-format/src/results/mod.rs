@@ -16,9 +16,9 @@ pub mod lines;
 pub mod machine;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
@@ -151,6 +151,7 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceRecord {
     /// The file.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// The file's digest, which identifies it.
     pub sha256: String,
@@ -192,6 +193,11 @@ pub struct TraceRecord {
     /// Moments that the program marked with a name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<MarkRecord>,
+}
+
+/// JSON has no other bytes than text. The digest identifies the file.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 /// A moment that a recorded program marked with a name.
@@ -401,6 +407,11 @@ impl Results {
             Some(_) => serde_json::from_str(text).map_err(not_results),
             None => Err(Unfit::NotResults("it has no \"version\"".to_owned())),
         }
+    }
+
+    /// Whether `--resume` can run the trials that are missing. A replay is measured as a whole.
+    pub fn can_go_on(&self) -> bool {
+        self.experiments.iter().all(|one| one.trace.is_none())
     }
 
     /// Number of planned trials that are missing.

@@ -21,9 +21,11 @@ pub fn of(results: &Results) -> Vec<String> {
     let missing = results.missing();
     if missing > 0 {
         let trials = words::count(missing, "planned trial");
-        lines.push(format!(
-            "Missing: {trials} did not run (--resume runs what is missing)."
-        ));
+        let rest = match results.can_go_on() {
+            true => " (--resume runs what is missing)",
+            false => "",
+        };
+        lines.push(format!("Missing: {trials} did not run{rest}."));
     }
     for trial in results.failed() {
         let reason = trial.reason.as_deref().unwrap_or("no reason recorded");

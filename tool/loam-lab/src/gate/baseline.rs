@@ -185,6 +185,7 @@ impl Baseline {
             (Some(FORMAT), Some(_)) => {
                 serde_json::from_slice(&bytes).map_err(|error| other(error.to_string()))
             }
+            (Some(FORMAT), None) => Err(other("it has no \"version\"".to_owned())),
             _ => Err(other(format!("its \"format\" is not \"{FORMAT}\""))),
         }
     }

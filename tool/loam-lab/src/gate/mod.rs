@@ -43,19 +43,23 @@ pub fn require_believed(results: &Results, limits: &Limits) -> Result<()> {
             trial.reason.as_deref().unwrap_or("no reason known")
         );
     }
-    let error = results.experiments[0]
-        .trace
-        .as_ref()
-        .and_then(|trace| trace.error);
-    let (Some(error), Some(most)) = (error, limits.of(limits::ERROR)) else {
+    let Some(most) = limits.of(limits::ERROR) else {
         return Ok(());
     };
-    let worst = error.at_peak.abs().max(error.on_average);
-    if worst > most {
+    let traces = results
+        .experiments
+        .iter()
+        .filter_map(|one| one.trace.as_ref());
+    for (trace, error) in traces.filter_map(|trace| Some((trace, trace.error?))) {
+        let worst = error.at_peak.abs().max(error.on_average);
+        if worst <= most {
+            continue;
+        }
         bail!(
-            "the replay is {:.1} % off from what was recorded, and {:.1} % is the most that is \
-             believed: its figures are not the program's. `docs/replay.md` says what makes such \
+            "the replay of {} is {:.1} % off from what was recorded, and {:.1} % is the most that \
+             is believed: its figures are not the program's. `docs/replay.md` says what makes such \
              traces; --limit error={:.0}% believes it",
+            trace.path.display(),
             100.0 * worst,
             100.0 * most,
             (100.0 * worst).ceil()

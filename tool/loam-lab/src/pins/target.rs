@@ -23,8 +23,9 @@ impl Named {
     pub fn faults(&self) -> Vec<String> {
         match self {
             Named::Trace(survey, stream) => {
-                let cut = survey.processes[stream].cut();
-                survey.damage.iter().cloned().chain(cut).collect()
+                let mut faults = survey.faults(&[*stream]);
+                faults.extend(survey.processes[stream].cut());
+                faults
             }
             Named::Process(_) => Vec::new(),
         }

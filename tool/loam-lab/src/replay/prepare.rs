@@ -66,7 +66,7 @@ pub struct Prepared {
     pub repairs: Repairs,
     /// Events in chunks that can not be read.
     pub missing: u64,
-    /// Nanoseconds from the first to the last event.
+    /// Nanoseconds from the first event to the end of the recording.
     pub nanoseconds: u64,
     /// Nanoseconds from the beginning of the recording to the first event.
     pub first_time: u64,
@@ -107,6 +107,7 @@ pub fn prepare(
         live: 0,
         first_time: None,
         last_time: 0,
+        until: survey.processes[&stream].until(),
         begun: 0,
         allocations: 0,
         failed: 0,
@@ -180,6 +181,8 @@ struct Builder<'a> {
     live: u64,
     first_time: Option<u64>,
     last_time: u64,
+    /// The time up to which the process was recorded, in nanoseconds.
+    until: u64,
     /// Blocks handed out, resizes not counted.
     begun: usize,
     allocations: u64,
@@ -404,16 +407,20 @@ impl Builder<'_> {
     }
 
     fn finish(mut self) -> io::Result<Prepared> {
-        // Samples after the last event still see the blocks that are left.
-        let end = self
+        // The process keeps the blocks that are left until it ends. Only its first look there is
+        // compared: from then on its heap may give memory back, and a replay without pauses has no
+        // time for that.
+        let mut compares = true;
+        for point in self
             .points
-            .get(self.next_point..)
-            .unwrap_or_default()
-            .to_vec();
-        let last = self.last_time;
-        if let Some(point) = end.iter().find(|point| point.recorded_heap.is_some()) {
-            self.meet(last, Some(*point))?;
+            .split_off(self.next_point.min(self.points.len()))
+        {
+            let at = self.since(point.time);
+            let looks = compares && point.recorded_heap.is_some();
+            compares &= !looks;
+            self.meet(at, looks.then_some(point))?;
         }
+        let last = self.since(self.until).max(self.last_time);
         self.meet(last, None)?;
         let most_threads = self.streams.most();
         self.streams.finish(&mut self.program)?;

@@ -52,6 +52,20 @@ impl ProcessSurvey {
         ))
     }
 
+    /// Events that were written and can not be read.
+    pub fn unreadable(&self) -> u64 {
+        let written = self.end.as_ref().map_or(0, |end| end.events);
+        written.saturating_sub(self.events)
+    }
+
+    /// The time up to which the process was recorded, in nanoseconds. It may do nothing after its
+    /// last event, and holds its memory then.
+    pub fn until(&self) -> u64 {
+        let sample = self.samples.iter().filter_map(|sample| sample.time).max();
+        let end = self.end.as_ref().map_or(0, |end| end.at);
+        self.last_time.max(end).max(sample.unwrap_or(0))
+    }
+
     /// The processor time that the last sample found, in seconds.
     pub fn processor_seconds(&self) -> Option<f64> {
         let nanoseconds = |sample: &Sample| Some(sample.user_time? + sample.system_time?);
@@ -78,6 +92,25 @@ pub struct Survey {
 }
 
 impl Survey {
+    /// Why the file has less of these streams than was recorded. A whole trace has no faults.
+    pub fn faults(&self, streams: &[u32]) -> Vec<String> {
+        let known = |stream: &u32| Some((*stream, self.processes.get(stream)?));
+        let of_stream = |(stream, process): (u32, &ProcessSurvey)| match &process.end {
+            None => Some(format!(
+                "process {stream} has no end: the recording was cut off, and no figure has what \
+                 came later"
+            )),
+            Some(end) => (process.unreadable() > 0).then(|| {
+                format!(
+                    "of the {} events of process {stream}, only {} can be read",
+                    end.events, process.events
+                )
+            }),
+        };
+        let streams = streams.iter().filter_map(known).filter_map(of_stream);
+        self.damage.iter().cloned().chain(streams).collect()
+    }
+
     /// The stream that this one was forked from, if both are the same program.
     pub fn forked_from(&self, stream: u32) -> Option<u32> {
         let process = &self.processes.get(&stream)?.process;

@@ -79,7 +79,7 @@ impl Which {
     ) -> Result<Ready> {
         let stream = survey.choose(self.process)?;
         let process = &survey.processes[&stream];
-        let nanoseconds = process.last_time.saturating_sub(process.first_time);
+        let nanoseconds = process.until().saturating_sub(process.first_time);
         let speed_percent = self.speed.percent(nanoseconds);
         let wishes = Wishes {
             pauses: speed_percent != 0,
@@ -163,13 +163,14 @@ fn remarks(survey: &Survey, prepared: &Prepared) -> Vec<String> {
             remarks.push(text.replace('#', &count.to_string()));
         }
     };
+    let process = &survey.processes[&prepared.stream];
     let repairs = &prepared.repairs;
     add(
         repairs.dropped,
         "The recorder dropped # events: blocks of theirs are missing, or are never freed.",
     );
     add(
-        prepared.missing,
+        prepared.missing.max(process.unreadable()),
         "# events lie in damaged chunks of the trace and are left out.",
     );
     add(
@@ -192,7 +193,13 @@ fn remarks(survey: &Survey, prepared: &Prepared) -> Vec<String> {
              own types may differ there, and times do."
         ));
     }
-    if let Some(cut) = survey.processes[&prepared.stream].cut() {
+    if process.end.is_none() {
+        remarks.push(
+            "The trace has no end: its recording was cut off, and what came later is missing."
+                .to_owned(),
+        );
+    }
+    if let Some(cut) = process.cut() {
         remarks.push(format!("{}{}.", cut[..1].to_uppercase(), &cut[1..]));
     }
     if prepared.large > 0 && prepared.large_seen * 2 < prepared.large {

@@ -74,7 +74,7 @@ impl Contents {
         });
         let survey = &self.survey;
         json!({
-            "trace": survey.path,
+            "trace": survey.path.to_string_lossy(),
             "stacks": stacks,
             "marks": self.marks,
             "bytes": survey.bytes,

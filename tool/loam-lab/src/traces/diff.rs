@@ -35,6 +35,8 @@ pub struct Side {
     pub seconds: f64,
     /// Bytes of all paths.
     pub bytes: f64,
+    /// Why it has less than was recorded; nothing for a whole trace.
+    pub faults: Vec<String>,
 }
 
 /// What is read of a trace.
@@ -56,7 +58,7 @@ impl Diff {
                 kind => plain::line(kind).into_owned(),
             });
             bail!(
-                "{} and {} can not be compared: the first one has {}, the other one {}",
+                "{} and {} can not be compared. The first one: {}. The other one: {}.",
                 plain::path(&before.side.trace),
                 plain::path(&after.side.trace),
                 kinds[0],
@@ -78,7 +80,8 @@ impl Diff {
     /// stays.
     pub fn document(&self) -> Value {
         let side = |side: &Side| {
-            let (trace, seconds, bytes) = (&side.trace, side.seconds, side.bytes);
+            let (seconds, bytes) = (side.seconds, side.bytes);
+            let trace = side.trace.to_string_lossy();
             json!({ "trace": trace, "seconds": seconds, "bytes": bytes })
         };
         let types = self.types.as_ref().map(|all| {
@@ -108,7 +111,7 @@ fn read(trace: &Path, of: Of, symbols: &mut Symbols) -> Result<Read> {
     let survey = replay::survey(trace)?;
     let stream = survey.choose(None)?;
     let process = &survey.processes[&stream];
-    let seconds = process.last_time.saturating_sub(process.first_time) as f64 * 1e-9;
+    let seconds = process.until().saturating_sub(process.first_time) as f64 * 1e-9;
     let figure = |_: usize, site: &Site| of.estimate(site);
     let (paths, types) = match stacks::of(&survey, stream)? {
         Some(stacks) => (
@@ -120,6 +123,7 @@ fn read(trace: &Path, of: Of, symbols: &mut Symbols) -> Result<Read> {
     Ok(Read {
         side: Side {
             bytes: paths.iter().map(|path| path.bytes).sum(),
+            faults: survey.faults(&[stream]),
             trace: survey.path,
             seconds,
         },

@@ -4,14 +4,17 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{anyhow, bail, Context, Error, Result};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use tempfile::NamedTempFile;
 
 use loam_format::plain::path;
 use loam_format::trace::MAGIC;
+
+use crate::store::beside;
 
 /// Whether a file is a trace.
 pub fn is_trace(path: &Path) -> bool {
@@ -57,9 +60,7 @@ pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
         return open_pipe(file);
     }
     match open.open(file) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            bail!("{shown} exists; --overwrite replaces it, or name another file with --output")
-        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!(
                 "{shown} can not be written: its folder does not exist; create it, or name \
@@ -68,6 +69,11 @@ pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
         }
         opened => opened.with_context(|| format!("{shown} can not be written")),
     }
+}
+
+fn exists(file: &Path) -> Error {
+    let shown = path(file);
+    anyhow!("{shown} exists; --overwrite replaces it, or name another file with --output")
 }
 
 /// Removes the contents of a file that `new_file()` opened. Call it just before the first byte is
@@ -79,50 +85,72 @@ pub fn empty(file: &File) -> io::Result<()> {
     }
 }
 
-/// A file that is created, or emptied, when its first byte is written. An earlier failure leaves no
-/// new file and no loss.
+/// A file that has its name only when all of it is written: a failure leaves no new file and no
+/// loss. A pipe or a device is written at once.
 #[derive(Debug)]
-pub struct LateFile<'a> {
-    path: &'a Path,
-    file: Option<File>,
+pub struct LateFile {
+    path: PathBuf,
+    to: To,
 }
 
-impl LateFile<'_> {
-    /// A file with this path.
-    pub fn new(path: &Path) -> LateFile<'_> {
-        LateFile { path, file: None }
+#[derive(Debug)]
+enum To {
+    Beside(NamedTempFile),
+    Open(File),
+}
+
+impl LateFile {
+    /// A file with this path. A file with contents is replaced only with `overwrite`.
+    pub fn new(file: &Path, overwrite: bool) -> Result<LateFile> {
+        // A symbolic link stays a link: its target is replaced.
+        let path = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
+        let is_file = match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() && metadata.len() > 0 && !overwrite => {
+                return Err(exists(file))
+            }
+            Ok(metadata) => metadata.is_file(),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        let to = match is_file {
+            true => To::Beside(beside(&path).map_err(|error| unwritable(&path, &error))?),
+            false => To::Open(new_file(&path, true)?),
+        };
+        Ok(LateFile { path, to })
     }
 
-    /// Creates the file if nothing was written to it.
+    /// Gives the file its name.
     pub fn finish(mut self) -> io::Result<()> {
-        self.named(|file| file.flush())
-    }
-
-    /// Adds the file's name to an error.
-    fn named<T>(&mut self, act: impl Fn(&mut File) -> io::Result<T>) -> io::Result<T> {
-        let done = match &mut self.file {
-            Some(file) => act(file),
-            none => File::create(self.path).and_then(|file| act(none.insert(file))),
-        };
-        let told = |error: io::Error| {
-            let message = format!("{} can not be written: {error}", path(self.path));
-            io::Error::new(error.kind(), message)
-        };
-        done.map_err(told)
+        self.flush()?;
+        match self.to {
+            To::Open(_) => Ok(()),
+            To::Beside(file) => match file.persist(&self.path) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(unwritable(&self.path, &error.error)),
+            },
+        }
     }
 }
 
-impl Write for LateFile<'_> {
+impl Write for LateFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.named(|file| file.write(bytes))
+        let written = match &mut self.to {
+            To::Beside(file) => file.write(bytes),
+            To::Open(file) => file.write(bytes),
+        };
+        written.map_err(|error| unwritable(&self.path, &error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.file {
-            Some(file) => file.flush(),
-            None => Ok(()),
+        match &mut self.to {
+            To::Beside(file) => file.flush(),
+            To::Open(file) => file.flush(),
         }
     }
+}
+
+fn unwritable(file: &Path, error: &io::Error) -> io::Error {
+    let message = format!("{} can not be written: {error}", path(file));
+    io::Error::new(error.kind(), message)
 }
 
 /// Fails if the output is the same file as the input, because writing it would destroy the input.

@@ -131,6 +131,7 @@ pub fn of(survey: &Survey, stream: u32) -> Result<Summary, ReplayError> {
         }
         Ok(())
     })?;
+    counts.last = counts.last.max(survey.processes[&stream].until());
     let mut summary = counts.finish();
     summary.process = stream;
     summary.events = walked.events;
