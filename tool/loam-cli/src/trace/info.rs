@@ -179,12 +179,20 @@ fn stays(types: &[Typed]) -> String {
 fn heaviest(stacks: &Stacks, is_weighted: bool, symbols: &mut Symbols) -> String {
     let show = |bytes: f64| Unit::Bytes.show(bytes);
     let (allocated, peak) = stacks.total();
-    let chosen = match is_weighted {
-        true => "Stacks of the sample".to_owned(),
-        false => format!("A stack for each {} requested", show(stacks.mean as f64)),
+    // Of a sample the file has the blocks, and not the times in which nobody looked.
+    let (chosen, error) = match is_weighted {
+        true => (
+            "Stacks of the sample".to_owned(),
+            "the error is that of choosing these blocks. The times between the looks add to it: \
+             what\n  `loam record` printed has both.",
+        ),
+        false => (
+            format!("A stack for each {} requested", show(stacks.mean as f64)),
+            "the error is twice the standard error.",
+        ),
     };
     let mut text = format!(
-        "{}Stacks{:#}\n  {chosen}: {} blocks. Estimates; the error is twice the standard error.\n",
+        "{}Stacks{:#}\n  {chosen}: {} blocks. Estimates; {error}\n",
         bold(),
         bold(),
         decimal(allocated.samples as f64),
