@@ -384,7 +384,10 @@ fn a_static_program_without_symbols_is_read_too() {
     let mut patient = Patient::start(&product, &["0", "2", "50", "32"], None);
     let held = patient.ask("live") as f64;
     let (_, document) = patient.diagnosis(&[]);
-    assert_live(&document["evidence"]["heap"], held);
+    let heap = &document["evidence"]["heap"];
+    assert_live(heap, held);
+    // Its thread-local variables lie before the first block.
+    assert_eq!(heap["problems"], serde_json::json!([]));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use super::layout::arena::{self, Record, RECORDS};
 use super::layout::{heap_info, is_libc, ALIGNMENT, FLAGS, HEAP_ALIGNMENT};
+use super::layout::{IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE, SHORTEST};
 use super::{joined, word};
 use crate::mappings::Mapping;
 use loam_format::memory::Memory;
@@ -86,7 +87,7 @@ pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, V
     if found.is_empty() {
         return None;
     }
-    give_break(&mut found, mappings);
+    give_break(memory, &mut found, mappings);
     let mut seen: HashSet<u64> = found.iter().map(|arena| arena.address).collect();
     let mut broken = Vec::new();
     for (main, record) in mains {
@@ -121,7 +122,7 @@ pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, V
 
 /// The break belongs to the arena whose end lies in it. If none does, it belongs to the first C
 /// library, which lies highest: a second one never moves the break.
-fn give_break(arenas: &mut [Arena], mappings: &[Mapping]) {
+fn give_break(memory: &impl Memory, arenas: &mut [Arena], mappings: &[Mapping]) {
     let of_break = joined(mappings.iter().filter(|mapping| mapping.name == "[heap]"));
     let has_top = |arena: &Arena| {
         let mut stretches = of_break.iter();
@@ -134,8 +135,77 @@ fn give_break(arenas: &mut [Arena], mappings: &[Mapping]) {
     arenas.swap(0, owner);
     if let Some(arena) = arenas.first_mut() {
         arena.stretches = of_break;
+        begin_behind(memory, arena);
     }
 }
+
+/// The break may begin with what the program took from it before its first block: a static program
+/// puts its thread-local variables there. The arena counts all bytes from its first chunk to its
+/// end, so that its beginning follows from them, and the chunks there prove it. Without a proof the
+/// arena begins where the break does: it has parts elsewhere, or changed meanwhile.
+fn begin_behind(memory: &impl Memory, arena: &mut Arena) {
+    let has_top = |(start, end): &&mut (u64, u64)| (*start..*end).contains(&arena.top);
+    let Some((start, _)) = arena.stretches.iter_mut().find(has_top) else {
+        return;
+    };
+    for _ in 0..TRIES {
+        let Some((top, end, system_bytes)) = end_of(memory, arena.address, arena.record) else {
+            return;
+        };
+        let first = end.saturating_sub(system_bytes);
+        let first = first.next_multiple_of(ALIGNMENT);
+        if first > *start && is_chain(memory, first, top) {
+            *start = first;
+            return;
+        }
+        let again = end_of(memory, arena.address, arena.record);
+        if again == Some((top, end, system_bytes)) {
+            return;
+        }
+    }
+}
+
+/// How often the beginning of an arena that changes meanwhile is looked for.
+const TRIES: u32 = 4;
+/// So many sound headers in a row are a chain, as for a walk.
+const CONVINCING: u32 = 16;
+
+/// The chunk at the end of an arena, the address behind it, and the bytes that the arena counts.
+fn end_of(memory: &impl Memory, address: u64, record: Record) -> Option<(u64, u64, u64)> {
+    let top = word(memory, address + record.top as u64)?;
+    let size = word(memory, top.checked_add(8)?)? & !FLAGS;
+    let system_bytes = word(memory, address + record.system_bytes as u64)?;
+    Some((top, top.checked_add(size)?, system_bytes))
+}
+
+/// Whether a chain of chunks begins at the first one, which has none before it, and leads on to the
+/// top or as far as convinces.
+fn is_chain(memory: &impl Memory, first: u64, top: u64) -> bool {
+    let mut place = first;
+    for count in 0..CONVINCING {
+        if place == top {
+            return true;
+        }
+        let Some(head) = word(memory, place + 8) else {
+            return false;
+        };
+        let size = head & !FLAGS;
+        // The program may have taken a part of the break for itself: fences lie before that.
+        let is_sound = size % ALIGNMENT == 0
+            && head & (IS_MAPPED | IN_OTHER_ARENA) == 0
+            && (size >= SHORTEST || size == FENCE && count > 0)
+            && size <= top.saturating_sub(place)
+            && (count > 0 || head & PREVIOUS_IN_USE != 0);
+        if !is_sound {
+            return false;
+        }
+        place += size;
+    }
+    true
+}
+
+/// The length of a chunk that ends a part of the arena.
+const FENCE: u64 = 16;
 
 /// Looks into the writable data of each C library, and of the program if it has no C library beside
 /// it, because then it may be linked statically.

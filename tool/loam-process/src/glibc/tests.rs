@@ -381,6 +381,33 @@ fn the_heap_of_a_program_that_moves_the_break_is_read_to_its_end() {
     assert_eq!(found.problems.len(), 1, "{:?}", found.problems);
 }
 
+/// A static program has its thread-local variables there.
+#[test]
+fn the_main_arena_begins_behind_what_the_program_took_from_the_break_first() {
+    let text = "#define _GNU_SOURCE\n\
+        #include <stdio.h>\n\
+        #include <stdlib.h>\n\
+        #include <string.h>\n\
+        #include <unistd.h>\n\
+        int main(void) { char* own = sbrk(3456); if (own == (void*)-1) return 1;\n\
+        memset(own, 0x31, 3456);\n\
+        for (int i = 0; i < 1000; i++) malloc(1000);\n\
+        write(1, \"ready\\n\", 6); pause(); }\n";
+    let Some(found) = read_while_it_runs(text, |pid| {
+        super::read(crate::process::Stat::read(pid).unwrap().key(pid))
+    }) else {
+        return;
+    };
+    assert_eq!(found.problems, [] as [String; 0]);
+    let main = &found.arenas[0];
+    assert_eq!(
+        (main.unread, main.size % 4096),
+        (0, 4096 - 3456),
+        "{main:?}"
+    );
+    assert!((1000..1010).contains(&main.in_use.count), "{main:?}");
+}
+
 /// Bytes that are no chunks, and then chunks. In the first third of these bytes is a lead at every
 /// multiple of `apart`, into the second third.
 fn after_leads(length: u64, apart: usize, chunks: &[(u64, bool)]) -> Heap {
