@@ -312,6 +312,17 @@ impl Evidence {
         }
     }
 
+    /// Private resident bytes that are malloc's or the program's own mappings. They can not be told
+    /// apart where the allocator does not show what it holds.
+    pub fn undivided(&self) -> u64 {
+        // A run-time system's own heap is known as such.
+        if self.heap.is_ok() || self.runtime.is_some() {
+            return 0;
+        }
+        let private = self.outside.iter().filter(|one| one.is_private);
+        private.map(|one| one.resident).sum()
+    }
+
     /// Bytes outside of the heap that only this process can give back: those whose growth is its
     /// own.
     pub fn own_outside(&self) -> u64 {
@@ -332,12 +343,7 @@ impl Evidence {
     pub fn unknown(&self) -> Option<(u64, String)> {
         let (bytes, why) = match &self.heap {
             Ok(heap) => (heap.unseen, heap.problems.join("; ")),
-            // A run-time system's own heap is known as such.
-            Err(reason) if self.runtime.is_none() => {
-                let private = self.outside.iter().filter(|one| one.is_private);
-                (private.map(|one| one.resident).sum(), reason.clone())
-            }
-            Err(_) => (0, String::new()),
+            Err(reason) => (self.undivided(), reason.clone()),
         };
         let is_much = bytes > LITTLE && bytes as f64 > UNKNOWN * self.resident as f64;
         is_much.then_some((bytes, why))

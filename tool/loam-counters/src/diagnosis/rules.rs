@@ -391,6 +391,13 @@ fn growth_outside(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
         .filter(|_| !is_of_stacks && most.is_some_and(|one| one.is_private));
     // Until it has collected garbage, such a heap grows however little it holds.
     let is_fault = runtime.is_none_or(|runtime| runtime.garbage != Garbage::ByRoom);
+    let of_files = evidence.held_files.bytes >= rise.bytes;
+    // Malloc may have a part in it.
+    let undivided = evidence
+        .heap
+        .as_ref()
+        .err()
+        .filter(|_| !is_of_stacks && !of_files && evidence.undivided() >= rise.bytes);
     let remedy = match runtime {
         Some(runtime) if is_fault => format!("it is {}: {}", runtime.heap, runtime.next_step),
         Some(runtime) => format!(
@@ -402,7 +409,10 @@ fn growth_outside(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
             "{stacks} stacks have no thread any longer: pthread_join() what ends, or \
              pthread_detach() it"
         ),
-        None if evidence.held_files.bytes >= rise.bytes => {
+        None if undivided.is_some() => {
+            format!("`loam record --pid {}` names who asks for it", evidence.pid)
+        }
+        None if of_files => {
             "files in memory are opened and never closed: look for memfd_create() and shm_open() \
              without close()"
                 .to_owned()
@@ -413,18 +423,26 @@ fn growth_outside(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
                 .to_owned()
         }
     };
+    let (what, whose) = match undivided {
+        Some(_) => ("private memory", ""),
+        None => ("memory outside of the heap", " that malloc does not hold"),
+    };
+    let mut figures = vec![format!(
+        "memory of this process alone{whose} rose by {} in {:.0} s",
+        show(rise.bytes),
+        growth.duration().as_secs_f64()
+    )];
+    figures.extend(undivided.map(|reason| {
+        format!(
+            "on {} the heap and the program's own mappings can not be told apart: {reason}",
+            evidence.allocator
+        )
+    }));
     Ok(Finding {
         kind: Kind::GrowthOutside,
         is_fault,
-        verdict: format!(
-            "memory outside of the heap grows by {} a second",
-            show(rise.rate as u64)
-        ),
-        evidence: vec![format!(
-            "memory of this process alone that malloc does not hold rose by {} in {:.0} s",
-            show(rise.bytes),
-            growth.duration().as_secs_f64()
-        )],
+        verdict: format!("{what} grows by {} a second", show(rise.rate as u64)),
+        evidence: figures,
         remedy,
         gain_bytes: None,
         gain_least_bytes: None,

@@ -370,6 +370,46 @@ fn growth_of_files_and_shared_memory_is_no_fault_and_growth_that_slows_down_is_n
     assert_eq!(watched(&java), [(Kind::GrowthOutside, false)]);
 }
 
+/// A leak of malloc is private memory that grows, where the allocator shows nothing.
+#[test]
+fn growth_on_an_allocator_that_shows_nothing_is_not_called_growth_outside_of_the_heap() {
+    let mut growth = Growth::default();
+    let mut last = healthy();
+    for look in 0..=Growth::ENOUGH as u64 {
+        last = healthy();
+        last.allocator = "jemalloc".to_owned();
+        last.heap = Err("its allocator does not show what it holds".to_owned());
+        let own = (50 + look) * MIB;
+        last.outside.push(private(own, own));
+        growth.add(Duration::from_secs(look), &last);
+    }
+    let found = Diagnosis::of(&last, Some(&growth)).findings;
+    let grows = &found[0];
+    assert_eq!((grows.kind, grows.is_fault), (Kind::GrowthOutside, true));
+    let said = format!(
+        "{} {} {}",
+        grows.verdict,
+        grows.evidence.join(" "),
+        grows.remedy
+    );
+    assert!(
+        grows.verdict.starts_with("private memory grows by"),
+        "{said}"
+    );
+    assert!(said.contains("on jemalloc the heap and the program's own mappings can not"));
+    assert!(
+        said.contains("`loam record --pid 1234` names who asks for it"),
+        "{said}"
+    );
+    for claim in [
+        "outside of the heap",
+        "malloc has no part",
+        "malloc does not hold",
+    ] {
+        assert!(!said.contains(claim), "{said}");
+    }
+}
+
 #[test]
 fn a_remedy_that_is_set_already_is_not_told_again() {
     let mut evidence = healthy();
