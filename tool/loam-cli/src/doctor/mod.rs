@@ -45,7 +45,8 @@ pub fn run(options: &DoctorOptions) -> Result<Exit> {
         .watch
         .map(|limit| examined.watch(identity, limit, |pause| ending.wait(pause).is_some()))
         .transpose()?;
-    examined.evidence.python = pools_of(&examined.evidence);
+    let pools = pools_of(&examined.evidence);
+    examined.evidence.credit(pools);
     let mut diagnosis = Diagnosis::of(&examined.evidence, growth.as_ref());
     let stacks = grower.map(Grower::end).transpose()?;
     let grown = before.and_then(|before| name_growth(&mut diagnosis, &examined.evidence, &before));

@@ -25,6 +25,9 @@ use crate::Snapshot;
 /// The name of private memory that no heap holds, if no run-time system explains it.
 pub const PRIVATE: &str = "private mappings that are not the heap's";
 
+/// The same where the allocator does not show what it holds, so that the heap is a part of it.
+const UNDIVIDED: &str = "private memory, of the heap or mapped by the program";
+
 /// Memory outside of the heap, of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outside {
@@ -36,6 +39,8 @@ pub struct Outside {
     pub own: u64,
     /// Whether it is private memory that no file and no stack explains.
     pub is_private: bool,
+    /// Whether it is known to be the heap of the run-time system.
+    pub is_of_runtime: bool,
 }
 
 /// What is known of a process.
@@ -261,6 +266,7 @@ impl Evidence {
                     resident: part.resident,
                     own: if is_own { part.own() } else { 0 },
                     is_private: false,
+                    is_of_runtime: false,
                 });
             }
         }
@@ -276,11 +282,20 @@ impl Evidence {
             Err(_) => (0, 0),
         };
         let resident = private.resident.saturating_sub(held);
+        let is_on_no_malloc = view.allocator.is_none() && view.counters.is_ok() && heap.is_err();
+        let (name, is_of_runtime) = match view.runtime {
+            // Without a malloc, private memory is that of the run-time system.
+            Some(runtime) if is_on_no_malloc => (runtime.heap, true),
+            _ if heap.is_err() => (UNDIVIDED, false),
+            Some(runtime) => (runtime.private, false),
+            None => (PRIVATE, false),
+        };
         outside.push(Outside {
-            name: view.runtime.map_or(PRIVATE, |runtime| runtime.heap),
+            name,
             resident,
             own: resident.saturating_sub(private.common.saturating_sub(held_common)),
             is_private: true,
+            is_of_runtime,
         });
         outside.sort_by_key(|one| std::cmp::Reverse(one.resident));
         Evidence {
@@ -303,6 +318,31 @@ impl Evidence {
         }
     }
 
+    /// Adds what CPython's pools say, and credits the interpreter with as much private memory as lies
+    /// in them.
+    pub fn credit(&mut self, pools: Option<PythonPools>) {
+        self.python = pools;
+        let (Some(pools), Some(runtime)) = (pools, self.runtime) else {
+            return;
+        };
+        let mut parts = self.outside.iter_mut();
+        let Some(rest) = parts.find(|one| one.is_private && !one.is_of_runtime) else {
+            return;
+        };
+        let known = Outside {
+            name: runtime.heap,
+            resident: pools.bytes.min(rest.resident),
+            own: pools.bytes.min(rest.own),
+            is_private: true,
+            is_of_runtime: true,
+        };
+        rest.resident -= known.resident;
+        rest.own -= known.own;
+        self.outside.push(known);
+        self.outside
+            .sort_by_key(|one| std::cmp::Reverse(one.resident));
+    }
+
     /// Private resident bytes that no heap holds; all, if the heap can not be read.
     pub fn private_outside(&self) -> u64 {
         let those = self.outside.iter().filter(|one| one.is_private);
@@ -315,12 +355,12 @@ impl Evidence {
     /// Private resident bytes that are malloc's or the program's own mappings. They can not be told
     /// apart where the allocator does not show what it holds.
     pub fn undivided(&self) -> u64 {
-        // A run-time system's own heap is known as such.
-        if self.heap.is_ok() || self.runtime.is_some() {
+        if self.heap.is_ok() {
             return 0;
         }
-        let private = self.outside.iter().filter(|one| one.is_private);
-        private.map(|one| one.resident).sum()
+        let outside = self.outside.iter();
+        let those = outside.filter(|one| one.is_private && !one.is_of_runtime);
+        those.map(|one| one.resident).sum()
     }
 
     /// Bytes outside of the heap that only this process can give back: those whose growth is its
@@ -347,11 +387,6 @@ impl Evidence {
         };
         let is_much = bytes > LITTLE && bytes as f64 > UNKNOWN * self.resident as f64;
         is_much.then_some((bytes, why))
-    }
-
-    /// Resident bytes outside of the heap.
-    pub fn outside_bytes(&self) -> u64 {
-        self.outside.iter().map(|one| one.resident).sum()
     }
 }
 

@@ -398,20 +398,22 @@ fn growth_outside(evidence: &Evidence, growth: Option<&Growth>) -> Answer {
         .as_ref()
         .err()
         .filter(|_| !is_of_stacks && !of_files && evidence.undivided() >= rise.bytes);
+    let asker = format!("`loam record --pid {}` names who asks for it", evidence.pid);
     let remedy = match runtime {
-        Some(runtime) if is_fault => format!("it is {}: {}", runtime.heap, runtime.next_step),
+        Some(runtime) if is_fault => format!(
+            "{asker}. As far as it is {}: {}",
+            runtime.heap, runtime.next_step
+        ),
         Some(runtime) => format!(
-            "none yet. It is {}, which grows until garbage is collected, whatever the program \
-             holds; {}",
+            "none yet. As far as it is {}, it grows until garbage is collected, whatever the \
+             program holds; {}",
             runtime.heap, runtime.next_step
         ),
         None if is_of_stacks => format!(
             "{stacks} stacks have no thread any longer: pthread_join() what ends, or \
              pthread_detach() it"
         ),
-        None if undivided.is_some() => {
-            format!("`loam record --pid {}` names who asks for it", evidence.pid)
-        }
+        None if undivided.is_some() => asker,
         None if of_files => {
             "files in memory are opened and never closed: look for memfd_create() and shm_open() \
              without close()"
@@ -999,32 +1001,45 @@ fn lazily_freed(evidence: &Evidence) -> Answer {
 }
 
 fn outside_heap(evidence: &Evidence) -> Answer {
-    let outside = evidence.outside_bytes();
-    let Some(first) = evidence.outside.first() else {
-        return Err(little(Kind::OutsideHeap, outside, evidence));
+    let kind = Kind::OutsideHeap;
+    // Malloc may have a part in private memory, where much was not seen.
+    let is_unseen = evidence.unknown().is_some();
+    let all = evidence.outside.iter();
+    let parts: Vec<_> = all
+        .filter(|one| !is_unseen || !one.is_private || one.is_of_runtime)
+        .collect();
+    let outside = parts.iter().map(|one| one.resident).sum();
+    let first = parts
+        .first()
+        .filter(|first| matters(first.resident, evidence));
+    let Some(first) = first.filter(|_| share(outside, evidence.resident) >= 0.5) else {
+        return Err(match is_unseen {
+            true => unseen(
+                kind,
+                "of the private memory it is not known what is the heap's",
+            ),
+            false => little(kind, outside, evidence),
+        });
     };
-    let (place, most) = (first.name, first.resident);
-    if outside < BYTES || share(outside, evidence.resident) < 0.5 || !matters(most, evidence) {
-        return Err(little(Kind::OutsideHeap, outside, evidence));
-    }
+    let has_read_pools = evidence.python.is_some();
     Ok(finding(
-        Kind::OutsideHeap,
+        kind,
         outside,
         format!(
-            "most of the memory is not the heap's: {} are {place}",
-            part(most, evidence)
+            "most of the memory is not the heap's: {}, of which {} are {}",
+            part(outside, evidence),
+            show(first.resident),
+            first.name
         ),
-        evidence
-            .outside
+        parts
             .iter()
             .filter(|one| one.resident >= BYTES)
             .map(|one| format!("{}: {}", one.name, show(one.resident)))
             .collect(),
         match evidence.runtime {
-            Some(runtime) if first.is_private => runtime.next_step.to_owned(),
-            // Malloc may have a part in memory that was not seen.
-            _ if first.is_private && evidence.unknown().is_some() => {
-                "none as long as it is not known whose it is".to_owned()
+            Some(runtime) if first.is_of_runtime => runtime.next_step.to_owned(),
+            Some(runtime) if first.is_private && !has_read_pools => {
+                format!("as far as it is {}: {}", runtime.heap, runtime.next_step)
             }
             _ if first.is_private => {
                 "the program maps it itself, and malloc has no part in it".to_owned()
@@ -1035,5 +1050,6 @@ fn outside_heap(evidence: &Evidence) -> Answer {
                     .to_owned()
             }
         },
-    ))
+    )
+    .without_gain())
 }

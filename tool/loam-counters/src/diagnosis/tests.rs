@@ -26,6 +26,7 @@ fn healthy() -> Evidence {
             resident: 10 * MIB,
             own: 0,
             is_private: false,
+            is_of_runtime: false,
         }],
         stacks: Part::default(),
         stacks_without_thread: 0,
@@ -167,7 +168,7 @@ fn each_rule_finds_its_fault_and_says_what_it_brings() {
         evidence.outside[0].resident = 900 * MIB;
         evidence.resident = 1000 * MIB;
     });
-    assert_eq!(files, [(Kind::OutsideHeap, Some(900 * MIB))]);
+    assert_eq!(files, [(Kind::OutsideHeap, None)]);
 }
 
 #[test]
@@ -217,9 +218,69 @@ fn a_heap_that_can_not_be_read_is_said_and_not_called_healthy() {
     evidence.outside.push(private(100 * MIB, 100 * MIB));
     assert!(Diagnosis::of(&evidence, None).unknown.is_some());
     assert!(!Diagnosis::of(&evidence, None).is_healthy());
-    // A run-time system's own heap is known as such.
+    // A run-time system beside malloc does not explain it.
     evidence.runtime = go();
+    assert!(Diagnosis::of(&evidence, None).unknown.is_some());
+    // A run-time system's own heap is known as such.
+    evidence.outside.last_mut().unwrap().is_of_runtime = true;
     assert!(Diagnosis::of(&evidence, None).unknown.is_none());
+}
+
+fn note(evidence: &Evidence, kind: Kind) -> Option<Finding> {
+    let found = Diagnosis::of(evidence, None).findings;
+    found.into_iter().find(|one| one.kind == kind)
+}
+
+/// An interpreter on an allocator that shows nothing, whose pools were read.
+#[test]
+fn the_interpreter_is_credited_with_its_pools_and_with_no_more() {
+    let python = |pools: u64| {
+        let mut evidence = healthy();
+        evidence.allocator = "mimalloc".to_owned();
+        evidence.heap = Err("its allocator does not show what it holds".to_owned());
+        let file = loam_process::mappings::Mapping {
+            name: "/usr/bin/python3.11".to_owned(),
+            executable: true,
+            ..Default::default()
+        };
+        evidence.runtime = loam_process::runtimes::of(&[file]);
+        evidence.outside.push(private(100 * MIB, 100 * MIB));
+        evidence.credit(Some(PythonPools {
+            bytes: pools * MIB,
+            live_bytes: pools * MIB,
+            ..PythonPools::default()
+        }));
+        evidence
+    };
+    let little = python(4);
+    assert_eq!(little.undivided(), 96 * MIB);
+    let parts = little.outside.iter().map(|one| one.resident);
+    assert_eq!(parts.sum::<u64>(), 110 * MIB);
+    let found = Diagnosis::of(&little, None);
+    let what = &found.unknown.as_ref().unwrap().what;
+    assert!(what.starts_with("96.0 MiB, 87 % of the 110 MiB"), "{what}");
+    // Beside that, the page does not say that the memory is not the heap's.
+    assert_eq!(note(&little, Kind::OutsideHeap), None);
+    let most = python(97);
+    assert!(Diagnosis::of(&most, None).is_healthy());
+    let note = note(&most, Kind::OutsideHeap).unwrap();
+    assert!(
+        note.verdict.contains("97.0 MiB are Python's own pools"),
+        "{}",
+        note.verdict
+    );
+}
+
+#[test]
+fn memory_outside_of_the_heap_is_told_by_its_sum() {
+    let mut evidence = healthy();
+    evidence.resident = 140 * MIB;
+    evidence.outside[0].resident = 35 * MIB;
+    evidence.outside.insert(0, private(40 * MIB, 40 * MIB));
+    let found = note(&evidence, Kind::OutsideHeap).unwrap();
+    let sum = "75.0 MiB, 54 % of the 140 MiB that are resident, of which 40.0 MiB are private";
+    assert!(found.verdict.contains(sum), "{}", found.verdict);
+    assert_eq!(found.gain_bytes, None);
 }
 
 fn private(resident: u64, own: u64) -> Outside {
@@ -228,6 +289,7 @@ fn private(resident: u64, own: u64) -> Outside {
         resident,
         own,
         is_private: true,
+        is_of_runtime: false,
     }
 }
 
