@@ -70,6 +70,7 @@ pub struct Core {
     glibc: Option<Version>,
     /// Files whose mappings are missing from the core, opened once, by mapping.
     files: Vec<Option<File>>,
+    is_cut: bool,
     problems: Vec<String>,
 }
 
@@ -184,6 +185,7 @@ impl Core {
             machine: u16_at(&header, 18),
             glibc: None,
             files: Vec::new(),
+            is_cut,
             problems: Vec::new(),
         };
         let mut named = Vec::new();
@@ -213,7 +215,8 @@ impl Core {
         core.segments.sort_by_key(|one| one.start);
         named.sort_by_key(|one| one.start);
         core.add_files(&named);
-        if missing > 0 || is_cut {
+        core.is_cut |= missing > 0;
+        if core.is_cut {
             core.problems.push(format!(
                 "the core is cut off: {} of its memory are missing",
                 of_bytes(missing as f64)
@@ -572,6 +575,10 @@ impl Target for Core {
 
     fn is_still(&self) -> bool {
         true
+    }
+
+    fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     fn problems(&self) -> Vec<String> {

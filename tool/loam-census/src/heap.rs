@@ -1,6 +1,7 @@
 //! The live blocks of a target: glibc's or Loam's, and those of CPython's pools.
 
 use loam_counters::{blocks, locate, CountersError};
+use loam_process::allocator::GLIBC;
 use loam_process::apart;
 use loam_process::glibc::arenas::Arena;
 use loam_process::glibc::{self, Blocks, GlibcError, Residency};
@@ -165,6 +166,29 @@ pub enum HeapError {
     /// Loam's.
     #[error(transparent)]
     Loam(#[from] CountersError),
+    /// The records of the heap are in the part of a core that is missing.
+    #[error("the records of its heap lie in the part of the core that is missing")]
+    Cut,
+    /// Another allocator's.
+    #[error(
+        "it is on {0}, whose blocks can not be seen from outside: `loam record` sees what the \
+         program allocates"
+    )]
+    Other(String),
+}
+
+/// Why there are no blocks of glibc's: another reason may be known.
+fn why(target: &dyn Target, error: GlibcError) -> HeapError {
+    if !matches!(error, GlibcError::Absent | GlibcError::NoArena) {
+        return error.into();
+    }
+    if target.is_cut() {
+        return HeapError::Cut;
+    }
+    match target.allocator().filter(|name| name != GLIBC) {
+        Some(name) => HeapError::Other(name),
+        None => error.into(),
+    }
 }
 
 /// What the heap's own records say.
@@ -234,7 +258,7 @@ pub fn read(target: &dyn Target, modules: &Modules) -> Result<Heap, HeapError> {
     let directory = locate::find_in(&Bytes(target), target.mappings());
     let told = match directory {
         Some(directory) => of_loam(target, directory, &mut collector)?,
-        None => of_glibc(target, &mut collector)?,
+        None => of_glibc(target, &mut collector).map_err(|error| why(target, error))?,
     };
     let Told {
         mut ranges,

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use loam_format::memory::{Memory, Piece, ReadError};
+use loam_process::allocator;
 use loam_process::glibc::layout::Version;
 use loam_process::glibc::{self, Residency};
 use loam_process::mappings::{self, Mapping};
@@ -47,6 +48,14 @@ pub trait Target: Sync {
     fn residency(&self) -> Residency;
     /// Whether it is still the same after a look: a core is.
     fn is_still(&self) -> bool;
+    /// The allocator, by its name.
+    fn allocator(&self) -> Option<String> {
+        allocator::by_library(self.mappings()).map(|one| one.name)
+    }
+    /// Whether a part of it is missing that it once had: a core may be cut off.
+    fn is_cut(&self) -> bool {
+        false
+    }
     /// What can not be seen, in words.
     fn problems(&self) -> Vec<String> {
         Vec::new()
@@ -241,6 +250,10 @@ impl Target for Live {
 
     fn glibc(&self) -> Option<Version> {
         self.glibc
+    }
+
+    fn allocator(&self) -> Option<String> {
+        allocator::of_process(self.pid, &self.mappings, false).map(|one| one.name)
     }
 
     fn residency(&self) -> Residency {

@@ -270,6 +270,15 @@ fn packed_and_cut(folder: &Path, core: &Path, of_core: &Value) {
     // Without the part that names the files there is no census, and otherwise one of what is left.
     let said = format!("{}{}", ran.out, ran.err).replace('\n', " ");
     assert!(said.contains("the core is cut off:"), "{said}");
+    // Where the C library's name is in the missing part, the cut is the cause.
+    std::fs::write(&cut, &bytes[..8192]).unwrap();
+    let ran = Ran::of(loam().arg("census").arg(&cut).output().unwrap());
+    let said = ran.err.replace('\n', " ");
+    assert!(
+        said.contains("lie in the part of the core that is missing"),
+        "{said}"
+    );
+    assert!(!said.contains("no GNU C Library"), "{said}");
 }
 
 /// LeakSanitizer's verdict on the same program: sizes and counts.

@@ -55,9 +55,8 @@ pub const LOAM: &str = "Loam";
 /// The C library of most systems.
 pub const GLIBC: &str = "glibc's malloc";
 
-/// The allocator of the process, if it can be told. A process that shows Loam's counters is on
-/// Loam, whatever the name of the library's file is.
-pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<Allocator> {
+/// The allocator whose library is loaded, if one is.
+pub fn by_library(mappings: &[Mapping]) -> Option<Allocator> {
     // A debugger or a linker may map a library's file as data, without allocating with it.
     let loaded = || mappings.iter().filter(|mapping| mapping.executable);
     let library = |(start, name): &(&str, &str)| {
@@ -71,7 +70,13 @@ pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<
             file: file.to_owned(),
         })
     };
-    let mapped = LIBRARIES.iter().find_map(library);
+    LIBRARIES.iter().find_map(library)
+}
+
+/// The allocator of the process, if it can be told. A process that shows Loam's counters is on
+/// Loam, whatever the name of the library's file is.
+pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<Allocator> {
+    let mapped = by_library(mappings);
     let is_c_library = mapped
         .as_ref()
         .is_none_or(|allocator| allocator.name.ends_with(C_LIBRARY));
