@@ -1,6 +1,6 @@
 //! The live blocks of a target: glibc's or Loam's, and those of CPython's pools.
 
-use loam_counters::{blocks, locate, CountersError};
+use loam_counters::{blocks, is_of_peer, locate, CountersError};
 use loam_process::allocator::GLIBC;
 use loam_process::apart;
 use loam_process::glibc::arenas::Arena;
@@ -138,7 +138,7 @@ pub fn sizes_at(target: &dyn Target, places: &[u64]) -> Result<Vec<u64>, HeapErr
         sizes: vec![0; places.len()],
     };
     let memory = Bytes(target);
-    if let Some(directory) = locate::find_in(&memory, target.mappings()) {
+    if let Some(directory) = loams(target) {
         let mut picker = LoamPicker(picker, Vec::new());
         blocks::read(&memory, directory, target.mappings(), &mut picker)?;
         let LoamPicker(mut found, freed) = picker;
@@ -189,6 +189,13 @@ fn why(target: &dyn Target, error: GlibcError) -> HeapError {
         Some(name) => HeapError::Other(name),
         None => error.into(),
     }
+}
+
+/// Where the directory of Loam's counters is; none if the target is not on Loam.
+fn loams(target: &dyn Target) -> Option<u64> {
+    let memory = Bytes(target);
+    let found = locate::find_in(&memory, target.mappings());
+    found.filter(|address| !is_of_peer(&memory, *address))
 }
 
 /// What the heap's own records say.
@@ -255,8 +262,7 @@ fn of_glibc(target: &dyn Target, collector: &mut Collector) -> Result<Told, Glib
 /// Finds the live blocks.
 pub fn read(target: &dyn Target, modules: &Modules) -> Result<Heap, HeapError> {
     let mut collector = Collector::default();
-    let directory = locate::find_in(&Bytes(target), target.mappings());
-    let told = match directory {
+    let told = match loams(target) {
         Some(directory) => of_loam(target, directory, &mut collector)?,
         None => of_glibc(target, &mut collector).map_err(|error| why(target, error))?,
     };

@@ -161,6 +161,40 @@ fn what_mimalloc_does_not_tell_is_absent_and_not_zero() {
 }
 
 /// The C library takes static thread-local memory out of each thread's stack, the helper's too.
+/// Their blocks and free pages can not be seen, whether a helper tells figures or not.
+#[test]
+fn an_allocator_that_tells_figures_is_not_taken_for_loam() {
+    for allocator in here(&["jemalloc", "tcmalloc", "mimalloc"]) {
+        if !helper_is_here() {
+            return;
+        }
+        let truth = Truth::on(&allocator);
+        truth.counters(|_| true);
+        for (verb, refusal) in [
+            (
+                &["trim"] as &[&str],
+                "whose free pages can not be told from outside",
+            ),
+            (
+                &["trim", "--dry-run"],
+                "whose free pages can not be told from outside",
+            ),
+            (&["pins"], "whose blocks can not be seen from outside"),
+            (&["map"], "whose blocks can not be seen from outside"),
+            (&["census"], "whose blocks can not be seen from outside"),
+        ] {
+            let ran = truth.ask(verb);
+            let said = ran.err.replace('\n', " ");
+            assert_eq!(ran.code, Some(2), "{verb:?} on {allocator}: {ran:?}");
+            assert!(said.contains(refusal), "{verb:?} on {allocator}: {ran:?}");
+            assert!(
+                !format!("{}{said}", ran.out).contains("Loam"),
+                "{verb:?}: {ran:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_helper_starts_in_a_program_with_large_static_tls() {
     let names = here(&["jemalloc", "tcmalloc", "mimalloc"]);

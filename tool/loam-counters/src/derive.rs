@@ -15,6 +15,8 @@ use loam_format::counters::directory::Field;
 use loam_format::counters::list::LIST;
 use loam_format::counters::raw::{Raw, Row};
 
+pub use peer::TABLE as PEER_TABLE;
+
 use crate::snapshot::{HeapFigures, LockFigures, Snapshot};
 
 /// How much to derive, and the figures of the look before that can be used again.

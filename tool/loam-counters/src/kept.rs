@@ -53,7 +53,7 @@ pub enum Seen {
 /// Looks which heap a process has; an error where its blocks can not be seen.
 pub fn heap_of(identity: &Identity) -> Result<Seen> {
     let view = View::of(identity.clone())?;
-    if let Some(snapshot) = view.snapshot() {
+    if let Some(snapshot) = view.snapshot().filter(|found| !found.is_peer) {
         return Ok(Seen::Loam(of(snapshot)));
     }
     view.counters.as_ref().map_err(|error| anyhow!("{error}"))?;

@@ -113,6 +113,12 @@ pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, Counters
     }
 }
 
+/// Whether the directory at the address is that of another allocator, whose figures a helper
+/// publishes (`loam run --allocator`).
+pub fn is_of_peer(memory: &impl Memory, address: u64) -> bool {
+    Directory::read(memory, address).is_ok_and(|found| found.find(derive::PEER_TABLE).is_some())
+}
+
 /// How often all tables are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passes {

@@ -11,7 +11,7 @@ use loam_process::mappings::Mapping;
 use loam_process::process::Pid;
 use loam_process::remote::ProcessMemory;
 
-use crate::locate;
+use crate::{is_of_peer, locate};
 
 /// Where the directory has the version of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,9 @@ impl Request {
             return Ok(None);
         };
         let memory = ProcessMemory::of(pid);
+        if is_of_peer(&memory, directory) {
+            return Ok(None);
+        }
         let head = memory.bytes(directory, HEAD)?;
         let words = u64_at(&head, REQUEST_AT).unwrap_or(0);
         Ok(Some(Request {

@@ -11,11 +11,12 @@ use loam_process::allocator::{self, GLIBC, LOAM};
 use loam_process::apart;
 use loam_process::mappings;
 use loam_process::process::{Identity, Pid};
+use loam_process::remote::ProcessMemory;
 use loam_process::trim::{self, Options, Outcome};
 use serde_json::{json, Value};
 use thiserror::Error;
 
-use crate::locate;
+use crate::{is_of_peer, locate};
 
 /// What is wanted of a trim.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +58,9 @@ pub enum Heap {
 /// Which of them the process has.
 pub fn kind(pid: Pid) -> Result<Heap, Reason> {
     let found = mappings::read_names(pid).map_err(failure)?;
-    let has_counters = || matches!(locate::find(pid, &found), Ok(Some(_)));
+    let directory = || locate::find(pid, &found).ok().flatten();
+    let memory = ProcessMemory::of(pid);
+    let has_counters = || directory().is_some_and(|address| !is_of_peer(&memory, address));
     let name = |counters| allocator::of_process(pid, &found, counters).map(|one| one.name);
     let name = name(false).unwrap_or_default();
     match name.as_str() {
