@@ -208,6 +208,28 @@ fn a_process_on_loam_is_trimmed_by_its_own_heap() {
     assert_eq!(silent.ask("check"), "whole");
 }
 
+/// Each traces one thread at a time, so that the other may find no tracer a moment later.
+#[test]
+fn of_two_trims_at_once_neither_is_told_that_it_lacks_a_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut service = fat(&program(folder.path()));
+    for _ in 0..10 {
+        let both = [(); 2].map(|()| {
+            let mut command = loam();
+            command.args(["trim", &service.pid()]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        });
+        for one in both {
+            let ran = Ran::of(one.wait_with_output().unwrap());
+            let is_told = ran.err.contains("traces it already") || ran.err.contains("traced it at");
+            assert!(ran.code == Some(0) || is_told, "{ran:?}");
+        }
+        service.ask(REPORT);
+    }
+    assert_eq!(service.ask("check"), "whole");
+}
+
 #[test]
 fn without_the_right_to_trace_nothing_is_stopped_and_the_remedy_is_said() {
     let folder = tempfile::tempdir().unwrap();

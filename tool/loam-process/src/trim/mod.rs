@@ -491,11 +491,50 @@ fn resident(pid: Pid) -> u64 {
 
 fn require_untraced(pid: Pid) -> Result<(), TrimError> {
     match tracer(pid) {
-        Some(tracer) => Err(TrimError::Stopping(format!(
-            "process {tracer} traces it already (a debugger, or strace); end that first"
-        ))),
+        Some(tracer) => Err(traced_by(tracer)),
         None => Ok(()),
     }
+}
+
+fn traced_by(tracer: Pid) -> TrimError {
+    let name = status_value(tracer, "Name").map_or_else(String::new, |name| format!(" ({name})"));
+    // The thread that traces.
+    let process = status_value(tracer, "Tgid").and_then(|tgid| tgid.parse().ok());
+    let process: Pid = process.unwrap_or(tracer);
+    TrimError::Stopping(format!(
+        "process {process}{name} traces it already (a debugger, strace, or another `loam trim`); \
+         end that first, or wait for its end"
+    ))
+}
+
+/// What the refusal to stop a thread means. Another trim traces one thread at a time, and only for
+/// moments, so that it is looked for among all threads, and more than once.
+fn refused(pid: Pid) -> TrimError {
+    if !may_trace(pid) {
+        return TrimError::Stopping(permission_remedy(pid));
+    }
+    for _ in 0..TRACER_LOOKS {
+        let threads = fs::read_dir(format!("/proc/{}/task", face(pid)));
+        let threads = threads.into_iter().flatten().flatten();
+        let ids = threads.filter_map(|one| one.file_name().to_str()?.parse().ok());
+        if let Some(tracer) = ids.filter_map(tracer).find(|one| !is_own_thread(*one)) {
+            return traced_by(tracer);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    TrimError::Stopping(
+        "another process traced it at that moment (a debugger, strace, or another `loam trim`), \
+         or a seccomp filter keeps ptrace from loam; try again"
+            .to_owned(),
+    )
+}
+
+/// How often a tracer is looked for, a millisecond apart. Chosen: longer than the pause between two
+/// stops of a trim.
+const TRACER_LOOKS: u32 = 50;
+
+fn is_own_thread(thread: Pid) -> bool {
+    std::path::Path::new(&format!("/proc/{}/task/{thread}", std::process::id())).exists()
 }
 
 /// The process that traces a process.
@@ -507,12 +546,11 @@ pub fn tracer(pid: Pid) -> Option<Pid> {
 /// Whether a thread can not be traced because a thread of this program still traces it, or did a
 /// moment ago.
 fn is_ours(thread: Pid, error: &io::Error) -> bool {
-    let me = std::process::id();
     error.raw_os_error() == Some(nix::libc::EPERM)
         && match tracer(thread) {
             // A thread's number. One of a thread that has ended meanwhile is soon gone.
             Some(by) => {
-                std::path::Path::new(&format!("/proc/{me}/task/{by}")).exists() || {
+                is_own_thread(by) || {
                     std::thread::sleep(Duration::from_millis(5));
                     tracer(thread) != Some(by)
                 }
@@ -550,7 +588,7 @@ fn of_stop(key: ProcessKey, error: TrimError) -> TrimError {
         Some(nix::libc::ESRCH | nix::libc::ECHILD | nix::libc::EIO) => TrimError::Ended,
         Some(nix::libc::EPERM | nix::libc::EACCES) => match require_untraced(pid) {
             Err(traced) => traced,
-            Ok(()) => TrimError::Stopping(permission_remedy(pid)),
+            Ok(()) => refused(pid),
         },
         _ => error,
     }
