@@ -205,6 +205,17 @@ fn a_process_on_loam_is_trimmed_by_its_own_heap() {
     let said = trim(&[&silent.pid()]);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.err.contains("has not called its heap"), "{said:?}");
+    assert!(
+        said.err
+            .contains("stays until the process calls its heap again"),
+        "{said:?}"
+    );
+    let said = trim(&[&silent.pid(), "--dry-run"]);
+    assert!(
+        said.out
+            .contains("which is Loam and trims at the process's next slow call"),
+        "{said:?}"
+    );
     assert_eq!(silent.ask("check"), "whole");
 }
 

@@ -90,20 +90,25 @@ fn is_wanted(identity: &Identity, options: &TrimOptions) -> bool {
 
 fn first_line(identity: &Identity, options: &TrimOptions) -> String {
     let (name, pid) = (&identity.name, identity.key.pid);
-    if options.wish.dry_run {
-        return format!("{name} ({pid}): a dry run, which neither stops nor changes it\n");
+    let is_loams = trim::kind(pid).is_ok_and(|heap| heap == Heap::Loam);
+    match (options.wish.dry_run, is_loams) {
+        (true, true) => format!(
+            "{name} ({pid}): a dry run, which changes nothing; a trim asks its own heap, which is \
+             Loam and trims at the process's next slow call\n"
+        ),
+        (true, false) => {
+            format!("{name} ({pid}): a dry run, which neither stops nor changes it\n")
+        }
+        (false, true) => format!(
+            "{name} ({pid}): asks its heap, which is Loam, to give free pages back by a thread of \
+             its own\n"
+        ),
+        (false, false) => format!(
+            "{name} ({pid}): stops one thread for at most {} at a time, and lets it drop free \
+             pages of the heap by madvise\n",
+            Unit::Seconds.show(options.wish.max_stop.as_secs_f64())
+        ),
     }
-    if trim::kind(pid).is_ok_and(|heap| heap == Heap::Loam) {
-        return format!(
-            "{name} ({pid}): asks its heap, which is Loam, to give free pages back by a \
-                        thread of its own\n"
-        );
-    }
-    format!(
-        "{name} ({pid}): stops one thread for at most {} at a time, and lets it drop free pages of \
-         the heap by madvise\n",
-        Unit::Seconds.show(options.wish.max_stop.as_secs_f64())
-    )
 }
 
 fn text(outcome: &Outcome, dry_run: bool) -> String {

@@ -152,8 +152,8 @@ fn trim_now(evidence: &Evidence, heap: &HeapEvidence) -> String {
         // The heap itself answers.
         true if heap.purges => {
             format!(
-                "`loam trim {pid}` asks its heap for these {bytes}, and gets them at its next \
-                     slow call. In the program: "
+                "`loam trim {pid}` asks its own heap for these {bytes}, which trims at the \
+                 process's next slow call. In the program: "
             )
         }
         true => format!("`loam trim {pid}` gives {bytes} back now, from outside. In the program: "),

@@ -518,7 +518,7 @@ fn the_command_that_trims_is_named_with_what_it_gives_back() {
     assert!(told(&evidence, " gives 40.0 MiB back now"));
     evidence.heap.as_mut().unwrap().purges = true;
     // A heap that is never called does not answer.
-    let asked = " asks its heap for these 40.0 MiB, and gets them at its next slow call";
+    let asked = " asks its own heap for these 40.0 MiB, which trims at the process's next";
     assert!(told(&evidence, asked), "on Loam");
     evidence.heap.as_mut().unwrap().is_peer = true;
     assert!(

@@ -58,11 +58,7 @@ pub fn trim(identity: &Identity) -> Result<Outcome, Reason> {
             }
             ASKED if begun.elapsed() > SILENCE => {
                 request.write(IDLE)?;
-                return Err(failure(format!(
-                    "it is on Loam, and has not called its heap for {} seconds, so that the heap \
-                     could not answer; what became free when its use fell went back then",
-                    SILENCE.as_secs()
-                )));
+                return Err(failure(silent(is_stopped(identity))));
             }
             _ if begun.elapsed() > LONGEST => return Err(failure("its heap still trims")),
             _ => thread::sleep(Duration::from_millis(2)),
@@ -75,6 +71,25 @@ pub fn trim(identity: &Identity) -> Result<Outcome, Reason> {
         took: begun.elapsed(),
         ..Outcome::default()
     })
+}
+
+/// Why a heap did not answer.
+fn silent(is_stopped: bool) -> String {
+    let (what, again) = match is_stopped {
+        true => ("is stopped".to_owned(), "goes on and calls"),
+        false => (
+            format!("has not called its heap for {} seconds", SILENCE.as_secs()),
+            "calls",
+        ),
+    };
+    format!(
+        "it is on Loam, and {what}, so that the heap could not answer; what is still free stays \
+         until the process {again} its heap again"
+    )
+}
+
+fn is_stopped(identity: &Identity) -> bool {
+    Identity::sketch(identity.key.pid).is_ok_and(|now| matches!(now.state, 'T' | 't'))
 }
 
 fn resident(pid: Pid) -> u64 {
@@ -118,4 +133,28 @@ impl Word {
 
 fn not_asked(error: ReadError) -> Reason {
     failure(format!("its heap can not be asked: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_silent_heap_it_is_said_that_free_pages_stay() {
+        let idle = silent(false);
+        assert!(
+            idle.contains("has not called its heap for 5 seconds"),
+            "{idle}"
+        );
+        assert!(
+            idle.ends_with("stays until the process calls its heap again"),
+            "{idle}"
+        );
+        let stopped = silent(true);
+        assert!(stopped.contains("and is stopped, so that"), "{stopped}");
+        assert!(
+            stopped.ends_with("goes on and calls its heap again"),
+            "{stopped}"
+        );
+    }
 }
