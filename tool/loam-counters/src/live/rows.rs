@@ -7,7 +7,7 @@ use loam_report::columns;
 
 use super::state::{Meaning, Place, Sheet, State};
 use crate::snapshot::{ClassFigures, HeapFigures};
-use crate::watch::rates;
+use crate::watch::rates::{self, HitRate};
 use crate::watch::sampler::Sample;
 use crate::Snapshot;
 
@@ -132,6 +132,14 @@ pub fn of(state: &State) -> Sheets {
     }
 }
 
+/// A lower bound is rounded down, so that nothing is said to be above the whole.
+fn hit_rate(hits: HitRate) -> String {
+    match hits.is_exact {
+        true => percent(hits.share),
+        false => format!(">{}", percent((1000.0 * hits.share).floor() / 1000.0)),
+    }
+}
+
 /// One row for each process.
 pub fn processes(state: &State) -> Sheets {
     let columns = vec![
@@ -150,13 +158,7 @@ pub fn processes(state: &State) -> Sheets {
         let value = |id: &str| values.and_then(|values| values.real(id));
         let before = state.before(sample.identity.key);
         let hits = before.and_then(|before| rates::cache_hits(before, sample));
-        let hits = hits.map_or_else(
-            || "-".to_owned(),
-            |hits| match hits.is_exact {
-                true => percent(hits.share),
-                false => format!(">{}", percent(hits.share)),
-            },
-        );
+        let hits = hits.map_or_else(|| "-".to_owned(), hit_rate);
         TableRow {
             cells: vec![
                 sample.identity.key.pid.to_string(),
@@ -311,5 +313,18 @@ fn locks(state: &State, snapshot: &Snapshot) -> Sheets {
         title: "locks by how often they were waited for".to_owned(),
         columns,
         rows: rows.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_rate_of_hits_is_told_to_be_above_100_percent() {
+        let told = |share, is_exact| hit_rate(HitRate { share, is_exact });
+        assert_eq!(told(1.0, true), "100.0");
+        assert_eq!(told(0.99999, false), ">99.9");
+        assert_eq!(told(0.875, false), ">87.5");
     }
 }

@@ -31,16 +31,19 @@ pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
     let grown = |id: &str| of_counter(before, now, id);
     let allocs = |sample: &Sample| allocs_of_caches(&sample.snapshot()?.process);
     if let (Some(hits), Some(all)) = (grown(ids::CACHED_ALLOCS), grown(ids::ALLOCS)) {
-        let share = (all > 0.0).then_some(hits / all)?;
+        // One of two counts may be a little newer than the other.
+        let share = (all > 0.0).then(|| (hits / all).min(1.0))?;
         return Some(HitRate {
             share,
             is_exact: true,
         });
     }
     let (all, misses) = (per_second(before, now, allocs)?, grown(ids::CACHE_MISSES)?);
+    let share = share_of_hits(all, misses)?;
     Some(HitRate {
-        share: share_of_hits(all, misses)?,
-        is_exact: false,
+        share,
+        // No share is above one.
+        is_exact: share >= 1.0,
     })
 }
 
