@@ -238,14 +238,22 @@ fn lost(census: &Census, top: usize) -> String {
     }
     let doubtful = census.doubtful;
     if doubtful.blocks > 0 {
-        text += &paragraph(&format!(
-            "{} blocks of {} are in doubt: only dead parts of stacks, or pointers to just before \
-             them, lead to them.",
-            count(doubtful.blocks),
-            show(doubtful.bytes)
-        ));
+        text += &paragraph(&in_doubt(doubtful.blocks, doubtful.bytes));
     }
     text
+}
+
+fn in_doubt(blocks: u64, bytes: u64) -> String {
+    let (noun, are, them) = match blocks {
+        1 => ("block", "is", "it"),
+        _ => ("blocks", "are", "them"),
+    };
+    format!(
+        "{} {noun} of {} {are} in doubt: only dead parts of stacks, or pointers to just before \
+         {them}, lead to {them}.",
+        count(blocks),
+        show(bytes)
+    )
 }
 
 /// What changed between two censuses.
@@ -308,4 +316,16 @@ pub fn changes(
         text += &path(&change.path);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_block_is_in_doubt_and_several_are() {
+        let (one, two) = (in_doubt(1, 280), in_doubt(2, 560));
+        assert!(one.starts_with("1 block of 280 B is in doubt: "), "{one}");
+        assert!(two.starts_with("2 blocks of 560 B are in doubt: "), "{two}");
+    }
 }

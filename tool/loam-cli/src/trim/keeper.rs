@@ -164,7 +164,7 @@ fn refused(
                 let line = trim::document(identity, false, &Err(reason)).to_string() + "\n";
                 output::write_stdout(&line)?;
             }
-            false => output::print_warning(&format!("process {}: {reason}", identity.key.pid)),
+            false => output::print_warning(&super::named(identity.key.pid, &reason.to_string())),
         }
     }
     Ok(())

@@ -10,9 +10,10 @@ use serde_json::json;
 
 use loam_counters::trim::{self, Heap, Reason};
 use loam_format::units::{bytes, Unit};
+use loam_format::words::{self, count};
 use loam_process::choose;
 use loam_process::container::Limits;
-use loam_process::process::{private_bytes, Identity};
+use loam_process::process::{private_bytes, Identity, Pid};
 use loam_process::trim::Outcome;
 
 use crate::exit::Exit;
@@ -45,7 +46,10 @@ pub fn run(options: &TrimOptions) -> Result<Exit> {
                 output::write_stdout(&format!("Left alone: {reason}.\n"))?;
             }
             Err(reason) => {
-                output::print_error(&anyhow::anyhow!("process {}: {reason}", identity.key.pid));
+                output::print_error(&anyhow::anyhow!(named(
+                    identity.key.pid,
+                    &reason.to_string()
+                )));
             }
         }
     }
@@ -111,6 +115,17 @@ fn first_line(identity: &Identity, options: &TrimOptions) -> String {
     }
 }
 
+/// The reason with the number of the process, which some reasons name themselves.
+fn named(pid: Pid, reason: &str) -> String {
+    let name = format!("process {pid}");
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let mut rests = reason.split(name.as_str()).skip(1);
+    match rests.any(|rest| !rest.starts_with(is_digit)) {
+        true => reason.to_owned(),
+        false => format!("{name}: {reason}"),
+    }
+}
+
 fn text(outcome: &Outcome, dry_run: bool) -> String {
     let size = |amount: u64| bytes(amount as f64);
     let time = |time: std::time::Duration| Unit::Seconds.show(time.as_secs_f64());
@@ -134,7 +149,7 @@ fn text(outcome: &Outcome, dry_run: bool) -> String {
         stay(outcome.changed, "that the program took again meanwhile");
     }
     if !stays.is_empty() {
-        text += &format!("Stays: {}.\n", loam_format::words::list(&stays));
+        text += &format!("Stays: {}.\n", words::list(&stays));
     }
     for problem in &outcome.problems {
         text += &format!("Not seen: {problem}.\n");
@@ -169,16 +184,43 @@ fn text(outcome: &Outcome, dry_run: bool) -> String {
         ),
     };
     text += &format!(
-        "{} resident before, {} after: gave back {}{swapped} in {} ranges and {} stops; longest \
-         stop {}, all stops {}{waits}, in all {}\n",
+        "{} resident before, {} after: gave back {}{swapped} in {} and {}; longest stop {}, all \
+         stops {}{waits}, in all {}\n",
         size(outcome.resident.0),
         size(outcome.resident.1),
         size(outcome.bytes),
-        outcome.ranges,
-        outcome.slices,
+        count(outcome.ranges as usize, "range"),
+        count(outcome.slices as usize, "stop"),
         time(outcome.longest_at_work),
         time(outcome.stood - outcome.waited),
         time(outcome.took),
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_range_and_one_stop_are_singular() {
+        let mut outcome = Outcome {
+            ranges: 1,
+            slices: 1,
+            ..Outcome::default()
+        };
+        let said = text(&outcome, false);
+        assert!(said.contains(" in 1 range and 1 stop; "), "{said}");
+        (outcome.ranges, outcome.slices) = (204, 6);
+        let said = text(&outcome, false);
+        assert!(said.contains(" in 204 ranges and 6 stops; "), "{said}");
+    }
+
+    #[test]
+    fn a_reason_names_the_process_once() {
+        let ended = "process 13119 ended while it was read";
+        assert_eq!(named(13119, ended), ended);
+        let traced = "process 13119 traces it";
+        assert_eq!(named(1311, traced), format!("process 1311: {traced}"));
+    }
 }
