@@ -675,7 +675,7 @@ mod tests {
         let mut me = Files::open(std::process::id() as Pid).unwrap();
         let before = me.read().unwrap().outline;
         // The compiler would leave out a block that is not used. No arena of a thread has as much
-        // memory at its end (glibc's HEAP_MAX_SIZE is 64 MiB), so that the block has a fresh mapping.
+        // memory at its end (glibc's HEAP_MAX_SIZE is 64 MiB), so the block has a fresh mapping.
         let touched = std::hint::black_box(vec![1u8; 128 << 20]);
         let after = me.read().unwrap().outline;
         // Other tests of this process free memory meanwhile, but page faults only grow. With huge
