@@ -55,10 +55,13 @@ impl Program {
     }
 
     fn attach(&self) -> Recording {
+        self.attach_into(&self.trace())
+    }
+
+    fn attach_into(&self, trace: &Path) -> Recording {
         let mut command = common::loam();
         command.args(["record", "--overwrite", "--output"]);
-        command.arg(self.trace());
-        command.args(["--pid", &self.talker.pid()]);
+        command.arg(trace).args(["--pid", &self.talker.pid()]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Recording(child.spawn().unwrap())
     }
@@ -89,6 +92,10 @@ impl Recording {
 
     fn end(self) -> Ran {
         common::signal("INT", self.0.id());
+        self.wait()
+    }
+
+    fn wait(self) -> Ran {
         Ran::of(self.0.wait_with_output().unwrap())
     }
 }
@@ -213,7 +220,7 @@ fn a_process_that_ends_meanwhile_leaves_a_trace() {
             common::signal(how, program.talker.pid());
         }
         program.talker.wait();
-        let ran = Ran::of(recording.0.wait_with_output().unwrap());
+        let ran = recording.wait();
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let told = read(&program.trace());
         assert_eq!(told.sizes.get(&6_007), Some(&(100, 40)), "{how}");
@@ -227,9 +234,6 @@ fn a_recorder_that_is_killed_leaves_a_process_that_can_be_recorded_again() {
         return;
     };
     let mut killed = program.record();
-    let mut second = program.attach();
-    second.wait_for("is being recorded already");
-    assert_eq!(second.0.wait().unwrap().code(), Some(2));
     killed.0.kill().unwrap();
     killed.0.wait().unwrap();
     let recording = program.record();
@@ -238,6 +242,72 @@ fn a_recorder_that_is_killed_leaves_a_process_that_can_be_recorded_again() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let told = read(&program.trace());
     assert_eq!(told.sizes.get(&6_007), Some(&(100, 40)));
+    program.quit();
+}
+
+#[test]
+fn a_recording_that_is_refused_leaves_its_file_as_it_was() {
+    let Some(mut program) = Program::start(&[]) else {
+        return;
+    };
+    let first = program.record();
+    let other = program.dir.path().join("other.trace");
+    for before in [None, Some("precious")] {
+        if let Some(text) = before {
+            std::fs::write(&other, text).unwrap();
+        }
+        let ran = program.attach_into(&other).wait();
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains("is being recorded already"), "{ran:?}");
+        assert_eq!(std::fs::read_to_string(&other).ok().as_deref(), before);
+    }
+    // Two recordings do not share a file.
+    let ran = program.attach().wait();
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.err.contains("t.trace is being written by another loam"),
+        "{ran:?}"
+    );
+    program.order("work");
+    let ran = first.end();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let told = read(&program.trace());
+    assert_eq!(told.sizes.get(&6_007), Some(&(100, 40)));
+    program.quit();
+}
+
+#[test]
+fn a_process_that_ends_without_a_call_leaves_the_file_as_it_was() {
+    for before in [None, Some("precious")] {
+        let Some(mut program) = Program::start(&["idle"]) else {
+            return;
+        };
+        if let Some(text) = before {
+            std::fs::write(program.trace(), text).unwrap();
+        }
+        let mut recording = program.attach();
+        recording.wait_for("has not called its heap yet");
+        common::signal("KILL", program.talker.pid());
+        program.talker.wait();
+        let ran = recording.wait();
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains("ended before it called"), "{ran:?}");
+        let after = std::fs::read_to_string(program.trace()).ok();
+        assert_eq!(after.as_deref(), before);
+    }
+}
+
+#[test]
+fn an_output_that_can_not_be_written_is_told_as_such() {
+    let Some(program) = Program::start(&[]) else {
+        return;
+    };
+    let ran = program.attach_into(Path::new("/dev/full")).wait();
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.err.contains("/dev/full") && ran.err.contains("No space left"),
+        "{ran:?}"
+    );
     program.quit();
 }
 

@@ -567,6 +567,7 @@ fn what_can_not_take_a_preload_is_refused() {
         ran.err.contains("no process loaded the recorder"),
         "{ran:?}"
     );
+    assert!(!dir.path().join("t.trace").exists());
 }
 
 /// What `tests/recorder/sites.c` allocates: function, bytes in all, bytes at the peak.

@@ -6,7 +6,6 @@
 //!          the caller's: signals, progress, the command's end
 //! ```
 
-use std::fs::File;
 use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc};
@@ -17,6 +16,7 @@ use anyhow::{anyhow, Result};
 use nix::sys::signal::Signal;
 
 use loam_format::trace::{Header, Statistics, WriteError};
+use loam_lab::traces::file::NewFile;
 use loam_process::rings::Session;
 
 use crate::attach::{Answer, Attached};
@@ -69,7 +69,7 @@ pub struct Recording<'a> {
     /// What sees programs that are not recorded.
     pub starts: Option<Unrecorded>,
     /// The trace.
-    pub file: File,
+    pub file: NewFile,
     /// Its header.
     pub header: &'a Header,
     /// Its largest size.

@@ -1,20 +1,19 @@
-//! The file that is written. It is never replaced unasked, and it is there before the program
-//! starts: what can not be written is an error then, and not after an hour.
+//! The file that is written. It is never replaced unasked, and it is open before the program
+//! starts: what can not be opened is an error then, and not after an hour.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
 use loam_format::plain;
-use loam_lab::traces::file;
+use loam_lab::traces::file::NewFile;
 
 /// An open file, whose name may not be known before the program has a number.
 #[derive(Debug)]
 pub enum Target {
     /// As the caller named it.
-    Named(File, PathBuf),
+    Named(NewFile, PathBuf),
     /// In this folder, to be named after the program.
     Unnamed(NamedTempFile, PathBuf),
 }
@@ -24,7 +23,7 @@ impl Target {
     pub fn open(output: Option<&Path>, overwrite: bool) -> Result<Target> {
         match output {
             Some(path) => Ok(Target::Named(
-                file::new_file(path, overwrite)?,
+                NewFile::open(path, overwrite)?,
                 path.to_path_buf(),
             )),
             None => {
@@ -50,20 +49,14 @@ impl Target {
     }
 
     /// The file under its name, which `program` and `pid` give it if the caller did not.
-    pub fn settle(self, program: &str, pid: u32) -> Result<(File, PathBuf)> {
+    pub fn settle(self, program: &str, pid: u32) -> Result<(NewFile, PathBuf)> {
         let (temporary, folder) = match self {
-            Target::Named(file, path) => {
-                let told = || format!("{} can not be written", plain::path(&path));
-                file::empty(&file).with_context(told)?;
-                return Ok((file, path));
-            }
+            Target::Named(file, path) => return Ok((file, path)),
             Target::Unnamed(temporary, folder) => (temporary, folder),
         };
         let path = folder.join(format!("loam-{program}-{pid}.trace"));
-        let file = temporary.persist_noclobber(&path).map_err(|error| {
-            let shown = plain::path(&path);
-            anyhow::Error::from(error.error).context(format!("{shown} can not be written"))
-        })?;
+        let file = NewFile::name(temporary, &path)
+            .with_context(|| format!("{} can not be written", plain::path(&path)))?;
         Ok((file, path.file_name().map(PathBuf::from).unwrap_or(path)))
     }
 }

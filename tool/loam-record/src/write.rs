@@ -6,15 +6,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use loam_format::trace::{Header, Statistics, Stream, WriteError, Writer};
+use loam_lab::traces::file::NewFile;
 
 use crate::board::{Board, Note};
 
 /// How old what is not written yet may get.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Writes what comes until nobody sends any more. After an error it takes what comes and drops it.
+/// Writes what comes until nobody sends any more. If nothing came, the file stays as it was. After
+/// an error it takes what comes and drops it.
 pub fn write(
-    file: File,
+    file: NewFile,
     header: &Header,
     max_size: Option<u64>,
     notes: &Receiver<Note>,
@@ -29,14 +31,18 @@ pub fn write(
 }
 
 fn write_all(
-    file: File,
+    file: NewFile,
     header: &Header,
     max_size: Option<u64>,
     notes: &Receiver<Note>,
     board: &Board,
 ) -> Result<Statistics, WriteError> {
-    let mut writer = Writer::new(file, header)?;
+    let Ok(first) = notes.recv() else {
+        return Ok(Statistics::default());
+    };
+    let mut writer = Writer::new(file.begin()?, header)?;
     writer.bound(max_size);
+    take(&mut writer, first, board)?;
     let mut flushed = Instant::now();
     loop {
         match notes.recv_timeout(FLUSH) {

@@ -25,7 +25,13 @@ pub fn record(options: &RecordOptions, pid: Pid, ends: &mut Ends) -> Result<Exit
     let words = describe::words_of(pid);
     let name = words.first().map(|word| name_of(word.as_ref()));
     let (file, path) = target.settle(&name.unwrap_or_default(), pid as u32)?;
-    let written = Written::begin(file, pid, &words, growth::SAMPLED, options.max_size)?;
+    let written = Written::begin(
+        file.begin()?,
+        pid,
+        &words,
+        growth::SAMPLED,
+        options.max_size,
+    )?;
     let progress = Progress::begin();
     progress.tell(&format!(
         "loam: recording under which stacks the heap of process {pid} grows, by its page faults; \

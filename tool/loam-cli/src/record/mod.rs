@@ -9,6 +9,9 @@
 //! both    -> loam_record::recording, or growth, or probed -> what is said of it
 //! ```
 //!
+//! An existing file is emptied when the first process is known, or probes or samples are set. A
+//! recording that is refused before, or records nothing, leaves the file as it was.
+//!
 //! The program runs in this process's group, so a terminal's Ctrl-C reaches it as without us;
 //! signals that reach only this process are passed on. Whatever goes wrong here, the program goes
 //! on: the recorder switches itself off.
@@ -336,8 +339,8 @@ fn report(
     };
     if streams == 0 {
         bail!(
-            "{shown} holds no events: no process loaded the recorder. Is the program static, \
-             or does it start others with an environment of their own?"
+            "nothing was recorded: no process loaded the recorder. Is the program static, or does \
+             it start others with an environment of their own?"
         );
     }
     if let Some(reason) = board.reason() {

@@ -28,7 +28,13 @@ pub fn record(options: &RecordOptions, pid: Pid, ends: &mut Ends, cost: f64) -> 
     let name = words.first().map(|word| name_of(word.as_ref()));
     let mut probes = probed::begin(pid, cost)?;
     let (file, path) = target.settle(&name.unwrap_or_default(), pid as u32)?;
-    let written = Written::begin(file, pid, &words, probed::SAMPLED, options.max_size)?;
+    let written = Written::begin(
+        file.begin()?,
+        pid,
+        &words,
+        probed::SAMPLED,
+        options.max_size,
+    )?;
     let progress = Progress::begin();
     progress.tell(&format!(
         "loam: {}; Ctrl-C ends it",

@@ -13,7 +13,7 @@ use loam_format::foreign::{Begun, Format, Imported, SNIFFED};
 use loam_format::trace::MAGIC;
 use loam_format::{plain, words};
 
-use super::file;
+use super::file::{self, NewFile};
 
 /// What is to be imported.
 #[derive(Debug)]
@@ -52,9 +52,9 @@ impl Import {
         let begun = Begun::new(format.open(Cursor::new(start).chain(input)));
         let begun = begun.with_context(|| shown.clone())?;
         file::require_other_file(&self.recording, &self.output)?;
-        let out = file::new_file(&self.output, self.overwrite)?;
-        file::empty(&out)
-            .with_context(|| format!("{} can not be written", plain::path(&self.output)))?;
+        let out = NewFile::open(&self.output, self.overwrite)?.begin();
+        let out =
+            out.with_context(|| format!("{} can not be written", plain::path(&self.output)))?;
         let name = self.recording.display().to_string();
         let out = BufWriter::new(out);
         let written = begun.write(loam_format::VERSION, &name, out, self.stack_bytes);
