@@ -298,6 +298,32 @@ fn a_process_that_ends_without_a_call_leaves_the_file_as_it_was() {
 }
 
 #[test]
+fn the_time_of_a_recording_ends_without_a_call_of_the_heap() {
+    for is_stopped in [false, true] {
+        let Some(mut program) = Program::start(&["idle"]) else {
+            return;
+        };
+        let pid = program.talker.pid();
+        if is_stopped {
+            common::signal("STOP", &pid);
+            common::until("the process stops", || common::state(&pid) == 'T');
+        }
+        let folder = program.dir.path();
+        let ran = common::loam_in(folder, &["record", "--pid", &pid, "--for", "1"]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains("did not call its heap in "), "{ran:?}");
+        // Only the program lies there.
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+        common::signal("CONT", &pid);
+        // The request was taken back: the call does not begin a recording.
+        program.order("work");
+        let mapped = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert!(!mapped.contains("libloam-record.so"));
+        program.quit();
+    }
+}
+
+#[test]
 fn an_output_that_can_not_be_written_is_told_as_such() {
     let Some(program) = Program::start(&[]) else {
         return;

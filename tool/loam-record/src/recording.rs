@@ -16,6 +16,7 @@ use anyhow::{anyhow, Result};
 use nix::sys::signal::Signal;
 
 use loam_format::trace::{Header, Statistics, WriteError};
+use loam_format::units::Unit;
 use loam_lab::traces::file::NewFile;
 use loam_process::rings::Session;
 
@@ -107,7 +108,7 @@ impl Recording<'_> {
             self.starts,
         );
         let (began, max_size, header, file) = (self.began, self.max_size, self.header, self.file);
-        let board = self.board;
+        let (board, begun) = (self.board, Instant::now());
         let (refused, left, streams, written) = thread::scope(|scope| {
             let writer = scope.spawn(move || write::write(file, header, max_size, &taken, board));
             let sampler = scope.spawn(move || sample::sample(began, &notes, board));
@@ -125,8 +126,9 @@ impl Recording<'_> {
         });
         let streams = streams.map_err(|_| anyhow!("the drainer failed; please report it"))?;
         let written = written.map_err(|_| anyhow!("the writer failed; please report it"))?;
+        let waited = begun.elapsed();
         match (attached, streams) {
-            (Some(attached), 0) => Err(nothing_of(&attached, refused)),
+            (Some(attached), 0) => Err(nothing_of(&attached, refused, waited)),
             _ => Ok(Recorded {
                 streams,
                 written,
@@ -144,19 +146,20 @@ fn attend_process(
     limit: Option<Duration>,
     attendant: &mut impl Attendant,
 ) -> Option<String> {
-    let begun = Instant::now();
-    let (mut is_begun, mut is_told, mut gone) = (None, false, None);
+    // Since when the heap records or, before that, is waited for.
+    let mut since = Instant::now();
+    let (mut is_begun, mut is_told, mut gone) = (false, false, None);
     let mut refused = None;
     while !board.is_drained.load(Ordering::SeqCst) {
-        let is_long = is_begun
-            .zip(limit)
-            .is_some_and(|(since, limit): (Instant, _)| since.elapsed() >= limit);
+        let is_long = limit.is_some_and(|limit| since.elapsed() >= limit);
         if is_long || !attendant.take_signals().is_empty() {
             board.end_as_wanted();
         }
         match attached.answer() {
-            Answer::Recording if is_begun.is_none() => {
-                is_begun = Some(Instant::now());
+            // To write down the live blocks of a large heap takes a while.
+            Answer::Starting => since = Instant::now(),
+            Answer::Recording if !is_begun => {
+                (is_begun, since) = (true, Instant::now());
                 let pid = attached.pid();
                 attendant.tell(&format!("loam: recording process {pid}; Ctrl-C ends it"));
             }
@@ -164,12 +167,12 @@ fn attend_process(
                 refused.get_or_insert(why);
                 board.end_as_wanted();
             }
-            Answer::Idle if is_begun.is_some() && !board.is_stopped() => {
+            Answer::Idle if is_begun && !board.is_stopped() => {
                 let pid = attached.pid();
                 let reason = format!("the heap of process {pid} has stopped recording");
                 board.end_recording(reason);
             }
-            Answer::Waiting if !is_told && begun.elapsed() > PATIENCE => {
+            Answer::Waiting if !is_told && since.elapsed() > PATIENCE => {
                 is_told = true;
                 attendant.warn(&format!(
                     "process {} has not called its heap yet; recording begins when it does",
@@ -227,13 +230,16 @@ fn attend(board: &Board, mut child: Child, attendant: &mut impl Attendant) -> Op
 }
 
 /// Why nothing was recorded of a process.
-fn nothing_of(attached: &Attached, refused: Option<String>) -> anyhow::Error {
+fn nothing_of(attached: &Attached, refused: Option<String>, waited: Duration) -> anyhow::Error {
     let pid = attached.pid();
     match refused {
         Some(why) => anyhow!("process {pid} can not be recorded: {why}"),
         None if attached.is_gone() => {
             anyhow!("process {pid} ended before it called its heap; nothing was recorded")
         }
-        None => anyhow!("process {pid} did not call its heap; nothing was recorded"),
+        None => anyhow!(
+            "process {pid} did not call its heap in {}; nothing was recorded",
+            Unit::Seconds.show(waited.as_secs_f64())
+        ),
     }
 }
