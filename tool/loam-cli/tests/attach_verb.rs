@@ -338,6 +338,25 @@ fn an_output_that_can_not_be_written_is_told_as_such() {
 }
 
 #[test]
+fn a_thread_of_the_kernel_has_no_heap_to_record() {
+    if std::fs::read_to_string("/proc/2/comm").unwrap_or_default() != "kthreadd\n" {
+        return skip("the threads of the kernel are not seen from here");
+    }
+    for way in [&[][..], &["--growth"], &["--cost", "2%"]] {
+        let mut command = common::loam();
+        let ran = Ran::of(
+            command
+                .args(["record", "--pid", "2"])
+                .args(way)
+                .output()
+                .unwrap(),
+        );
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains("is a thread of the kernel"), "{ran:?}");
+    }
+}
+
+#[test]
 fn a_process_that_does_not_call_its_heap_is_waited_for() {
     let Some(mut program) = Program::start(&["idle"]) else {
         return;

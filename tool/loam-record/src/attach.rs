@@ -23,7 +23,7 @@ use loam_format::bytes::text;
 use loam_format::memory::ReadError;
 use loam_format::plain;
 use loam_process::mappings;
-use loam_process::process::{Pid, Stat};
+use loam_process::process::{Identity, Pid, ProcessKey, Stat};
 use loam_process::rings;
 
 /// Of the layout of the request, which the directory names.
@@ -71,10 +71,9 @@ pub struct Attached {
 impl Attached {
     /// Finds the heap of a process; none if it is not Loam's.
     pub fn find(pid: Pid) -> Result<Option<Attached>> {
-        let started = match Stat::read(pid) {
-            Ok(stat) if !stat.is_dead() => stat.started,
-            _ => bail!("there is no process {pid}"),
-        };
+        let identity = Identity::sketch(pid)?;
+        identity.require_memory()?;
+        let ProcessKey { pid, started } = identity.key;
         let mappings = mappings::read_files(pid)
             .with_context(|| format!("process {pid} can not be recorded"))?;
         let request = match Request::find(pid, &mappings) {

@@ -6,13 +6,13 @@
 
 use std::time::Instant;
 
-use anyhow::{anyhow, bail, Result};
+use anyhow::{anyhow, Result};
 
 use loam_format::trace::{Ended, Statistics};
 use loam_format::units::bytes;
 use loam_process::growth::Growth;
 use loam_process::perf::rights::Rights;
-use loam_process::process::{Pid, Stat};
+use loam_process::process::{Identity, Pid, Stat};
 
 use crate::written::Written;
 
@@ -34,10 +34,7 @@ pub struct Recorded {
 
 /// Begins to watch a process, or says which right is missing.
 pub fn begin(pid: Pid) -> Result<Growth> {
-    match Stat::read(pid) {
-        Ok(stat) if !stat.is_dead() => {}
-        _ => bail!("there is no process {pid}"),
-    }
+    Identity::sketch(pid)?.require_memory()?;
     let rights = Rights::over(pid);
     let refused = |why: String| anyhow!("the growth of process {pid} can not be seen: {why}");
     if let Some(why) = rights.refuses_faults() {

@@ -5,14 +5,14 @@
 
 use std::time::Instant;
 
-use anyhow::{anyhow, bail, Result};
+use anyhow::{anyhow, Result};
 
 use loam_census::heap;
 use loam_census::target::Live;
 use loam_format::trace::{Ended, Statistics};
 use loam_process::perf::rights::Rights;
 use loam_process::probes::{Probes, Source};
-use loam_process::process::{Pid, Stat};
+use loam_process::process::{Identity, Pid, Stat};
 
 use crate::stays::{self, Sum};
 use crate::written::Written;
@@ -50,10 +50,7 @@ const NO_FUNCTIONS: &str =
     "no file of the process has an allocator's functions by name, so probes have no place";
 
 fn sources(pid: Pid) -> Result<Vec<Source>> {
-    match Stat::read(pid) {
-        Ok(stat) if !stat.is_dead() => {}
-        _ => bail!("there is no process {pid}"),
-    }
+    Identity::sketch(pid)?.require_memory()?;
     Ok(Probes::sources_of(pid)?)
 }
 
