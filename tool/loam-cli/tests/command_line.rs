@@ -91,6 +91,43 @@ fn the_listing_of_allocators_is_for_people_and_for_programs() {
 }
 
 #[test]
+fn an_option_that_would_have_no_effect_is_refused() {
+    for (line, option) in [
+        ("record --for 1 -- true", "--for"),
+        ("record --growth -- true", "--growth"),
+        ("export --listen 127.0.0.1:0 --every 5m", "--every"),
+        ("export --listen 127.0.0.1:0 --types", "--types"),
+        ("export --listen 127.0.0.1:0 --once", "--once"),
+        #[cfg(target_arch = "x86_64")]
+        ("trim 1 --dry-run --listen 127.0.0.1:0", "--listen"),
+        (
+            "trace export t.trace --dataset d --overwrite",
+            "--overwrite",
+        ),
+        ("trace export t.trace --format flame --host h", "--host"),
+        (
+            "trace export t.trace --table blocks --replays r",
+            "--replays",
+        ),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let error = Cli::command().try_get_matches_from([&["loam"], &words[..]].concat());
+        let error = error.expect_err(line).to_string();
+        assert!(
+            error.contains("cannot be used with") && error.contains(option),
+            "{line}: {error}"
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let own = std::process::id().to_string();
+    for verb in ["map", "pins"] {
+        let ran = common::loam_in(folder.path(), &[verb, &own, "--process", "3"]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains("--process"), "{ran:?}");
+    }
+}
+
+#[test]
 fn colour_appears_only_where_it_is_wanted() {
     let coloured = |force: bool, refuse: bool| {
         let mut command = common::loam();

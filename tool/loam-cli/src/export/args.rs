@@ -54,7 +54,7 @@ pub struct ExportArgs {
 
     /// With --otlp: how often: 60, 60s, 5m, 2h
     #[arg(long, value_name = "TIME", value_parser = pause, default_value = "60s")]
-    #[arg(requires = "otlp")]
+    #[arg(requires = "otlp", conflicts_with_all = LISTENING)]
     every: Duration,
 
     /// With --otlp: also profiles of what the live blocks are, by type, with this pause at least
@@ -68,14 +68,18 @@ pub struct ExportArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "10m",
-        requires = "otlp"
+        requires = "otlp",
+        conflicts_with_all = LISTENING
     )]
     types: Option<Duration>,
 
     /// With --otlp: deliver one look and end; exit code 2 if it was not taken whole
-    #[arg(long, requires = "otlp", conflicts_with = "every")]
+    #[arg(long, requires = "otlp", conflicts_with = "every", conflicts_with_all = LISTENING)]
     once: bool,
 }
+
+/// What conflicts with --otlp: beside these, clap waives `requires = "otlp"`.
+const LISTENING: [&str; 2] = ["listen", "allow_remote"];
 
 /// A time between two rounds, in words of the command line.
 pub fn pause(text: &str) -> Result<Duration, String> {

@@ -73,8 +73,9 @@ pub struct RecordArgs {
     #[arg(long, value_name = "PID", conflicts_with_all = ["allocator", "force", "command"])]
     pid: Option<i32>,
 
+    // Where `pid` conflicts with what is given, clap waives `requires = "pid"`.
     /// Of the running process, record under which stacks its heap grows, whatever its allocator
-    #[arg(long, requires = "pid", conflicts_with_all = ["stacks", "when_full"])]
+    #[arg(long, requires = "pid", conflicts_with_all = ["stacks", "when_full", "command"])]
     growth: bool,
 
     /// Take at most this part of the program's own processor time (10%). If the recording of all
@@ -85,7 +86,13 @@ pub struct RecordArgs {
     cost: Option<f64>,
 
     /// Stop recording the running process after SECONDS (default: at Ctrl-C)
-    #[arg(long = "for", value_name = "SECONDS", requires = "pid", value_parser = seconds)]
+    #[arg(
+        long = "for",
+        value_name = "SECONDS",
+        requires = "pid",
+        conflicts_with = "command",
+        value_parser = seconds
+    )]
     seconds: Option<Duration>,
 
     /// The program and its arguments

@@ -142,29 +142,38 @@ struct ExportArgs {
     output: Option<PathBuf>,
 
     /// Replace the file if it exists
-    #[arg(long, requires = "output")]
+    #[arg(long, requires = "output", conflicts_with = "dataset")]
     overwrite: bool,
 
     /// Add the trace to this dataset: a folder of Parquet tables by host, program and day
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["table", "format", "of", "output"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = TO_A_FILE)]
     dataset: Option<PathBuf>,
 
     /// The host on which it was recorded (default: the one that the trace names)
-    #[arg(long, value_name = "NAME", requires = "dataset")]
+    #[arg(long, value_name = "NAME", requires = "dataset", conflicts_with_all = TO_A_FILE)]
     host: Option<String>,
 
     /// The day on which it was recorded, as YYYY-MM-DD (default: the one that the trace names)
-    #[arg(long, value_name = "DAY", requires = "dataset")]
+    #[arg(long, value_name = "DAY", requires = "dataset", conflicts_with_all = TO_A_FILE)]
     day: Option<String>,
 
     /// The release of the program; the dataset has a column for it
-    #[arg(long, value_name = "NAME", requires = "dataset")]
+    #[arg(long, value_name = "NAME", requires = "dataset", conflicts_with_all = TO_A_FILE)]
     release: Option<String>,
 
     /// Add these results of `loam replay` of this trace, as the dataset's table `replays`
-    #[arg(long, value_name = "RESULTS", requires = "dataset", num_args = 1..)]
+    #[arg(
+        long,
+        value_name = "RESULTS",
+        requires = "dataset",
+        conflicts_with_all = TO_A_FILE,
+        num_args = 1..
+    )]
     replays: Vec<PathBuf>,
 }
+
+/// What conflicts with --dataset: beside these, clap waives `requires = "dataset"`.
+const TO_A_FILE: [&str; 4] = ["table", "format", "of", "output"];
 
 /// Make a trace from a recording of another tool.
 ///

@@ -59,7 +59,13 @@ pub struct TrimArgs {
     every: Option<Duration>,
 
     /// With --every: offer what was done to Prometheus at this address, HOST:PORT or :PORT
-    #[arg(long, value_name = "ADDRESS", requires = "every")]
+    // Beside --dry-run, with which --every conflicts, clap waives `requires`.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        requires = "every",
+        conflicts_with = "dry_run"
+    )]
     listen: Option<Listen>,
 
     /// Allow an address that other machines can reach

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{anyhow, Result};
+use anyhow::{anyhow, bail, Result};
 
 use loam_process::choose::{self, Target};
 use loam_process::process::Identity;
@@ -41,6 +41,9 @@ pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
         let survey = replay::survey_of_all(path)?;
         let stream = survey.choose(process)?;
         return Ok(Named::Trace(Box::new(survey), stream));
+    }
+    if process.is_some() {
+        bail!("--process chooses a process of a trace, and there is no file {target}");
     }
     let named: Target = target.parse().map_err(|error: String| anyhow!(error))?;
     Ok(Named::Process(choose::one(&named)?))
