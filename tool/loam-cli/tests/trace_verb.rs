@@ -43,6 +43,26 @@ fn two_threads(path: &Path) -> recorded::Ran {
 }
 
 #[test]
+fn the_size_of_an_event_is_its_part_of_the_file_as_in_the_recording() {
+    if common::recorder().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let record = ["record", "--output", "t.trace", "--", "ls", "/"];
+    let recorded = common::loam_in(dir.path(), &record).err;
+    let (_, rest) = recorded.split_once("loam: ").expect(&recorded);
+    let (events, _) = rest.split_once(" events in ").expect(&recorded);
+    let bytes = std::fs::metadata(dir.path().join("t.trace")).unwrap().len();
+    let each = bytes as f64 / events.parse::<f64>().unwrap();
+    let each = format!("{each:.2} bytes an event");
+    let ran = trace(dir.path(), &["info", "t.trace"]);
+    assert!(
+        recorded.contains(&each) && ran.out.contains(&each),
+        "{each}: {recorded} {ran:?}"
+    );
+}
+
+#[test]
 fn info_says_what_the_program_did() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();

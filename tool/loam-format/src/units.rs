@@ -79,6 +79,11 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
+/// The part of a size that each of so many events has: `1.75 bytes an event`
+pub fn bytes_an_event(bytes: u64, events: u64) -> String {
+    format!("{:.2} bytes an event", bytes as f64 / events.max(1) as f64)
+}
+
 /// An amount with its sign: `+1.20 GiB`
 pub fn signed(amount: i64, show: impl Fn(u64) -> String) -> String {
     let sign = if amount < 0 { '-' } else { '+' };

@@ -34,6 +34,7 @@ use anyhow::{bail, Result};
 use nix::sys::signal::Signal;
 
 use loam_format::trace::{Header, Statistics, WriteError};
+use loam_format::units::{bytes, bytes_an_event};
 use loam_lab::allocators::{discover, spec};
 use loam_process::ending::{Ending, Watch};
 use loam_process::layout::Layout;
@@ -324,11 +325,10 @@ fn report(
     let statistics = match written {
         Ok(statistics) => statistics,
         Err(error) => {
-            let bytes = board.bytes.load(Ordering::Relaxed);
             let message = format!(
                 "{shown}: {error}; recording ended there, and the program went on. The first \
                  {} of the file can be read",
-                loam_format::units::bytes(bytes as f64)
+                bytes(board.bytes.load(Ordering::Relaxed) as f64)
             );
             let exit = match own {
                 Exit::Done => Exit::Error,
@@ -372,10 +372,7 @@ fn summary(shown: &str, statistics: &Statistics, dropped: u64) -> String {
     let events = statistics.events;
     let each = match events {
         0 => String::new(),
-        _ => format!(
-            " ({:.2} bytes an event)",
-            statistics.event_bytes as f64 / events as f64
-        ),
+        _ => format!(" ({})", bytes_an_event(statistics.file_bytes, events)),
     };
     let lost = match dropped {
         0 => "none dropped".to_owned(),
@@ -383,7 +380,7 @@ fn summary(shown: &str, statistics: &Statistics, dropped: u64) -> String {
     };
     format!(
         "loam: {events} events in {}{each}, {lost}: {shown}; next: loam replay {}",
-        loam_format::units::bytes(statistics.file_bytes as f64),
+        bytes(statistics.file_bytes as f64),
         loam_format::plain::word(shown)
     )
 }
@@ -402,7 +399,7 @@ mod tests {
         };
         assert_eq!(
             summary("a b.trace", &statistics, 3),
-            "loam: 1000 events in 4.00 KiB (3.50 bytes an event), 3 dropped: a b.trace; next: loam \
+            "loam: 1000 events in 4.00 KiB (4.10 bytes an event), 3 dropped: a b.trace; next: loam \
              replay 'a b.trace'"
         );
     }

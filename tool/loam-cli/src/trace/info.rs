@@ -55,7 +55,6 @@ fn as_text(contents: &Contents, symbols: &mut Symbols) -> String {
         .values()
         .map(|process| process.events)
         .sum();
-    let each = survey.bytes as f64 / events.max(1) as f64;
     let whence = match &header.origin {
         Some(origin) => format!(
             "imported from {} ({}), which lacks: {}",
@@ -73,11 +72,12 @@ fn as_text(contents: &Contents, symbols: &mut Symbols) -> String {
         ),
     };
     let mut text = format!(
-        "{bold}{}{bold:#}\n  {}\n  {}: {} events, {each:.2} bytes each\n\n",
+        "{bold}{}{bold:#}\n  {}\n  {}: {} events, {}\n\n",
         plain::line(&plain::command(&header.command)),
         plain::lines(&whence),
         Unit::Bytes.show(survey.bytes as f64),
         decimal(events as f64),
+        units::bytes_an_event(survey.bytes, events),
     );
     text += &terminal::grid(&processes(survey));
     text += "\n";
