@@ -116,7 +116,8 @@ pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
     }
 }
 
-/// Reads a trace, and refuses one that is damaged or lacks a part: its figures are not the program's.
+/// Reads a trace, and refuses one that is damaged or lacks a part: its figures are not those of the
+/// program.
 fn whole(which: &Which) -> Result<Survey> {
     let survey = which.survey()?;
     let faults = survey.faults(&[survey.choose(which.process)?]);

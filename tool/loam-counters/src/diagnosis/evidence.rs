@@ -318,8 +318,8 @@ impl Evidence {
         }
     }
 
-    /// Adds what CPython's pools say, and credits the interpreter with as much private memory as lies
-    /// in them.
+    /// Adds what CPython's pools say, and credits the interpreter with as much private memory as
+    /// lies in them.
     pub fn credit(&mut self, pools: Option<PythonPools>) {
         self.python = pools;
         let (Some(pools), Some(runtime)) = (pools, self.runtime) else {
