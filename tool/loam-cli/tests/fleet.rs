@@ -217,7 +217,12 @@ fn what_a_dataset_needs_and_a_trace_does_not_say_is_asked_for() {
     for (options, part) in [
         (&[][..], "name it with --host"),
         (&["--host", "h"], "--day YYYY-MM-DD"),
-        (&["--host", "h", "--day", "today"], "--day YYYY-MM-DD"),
+        (&["--host", ""], "--host needs a name"),
+        (&["--host", "h", "--day", "today"], "`today` is none"),
+        (
+            &["--host", "h", "--day", "2026-13-45"],
+            "`2026-13-45` is none",
+        ),
     ] {
         let ran = add(options);
         assert_eq!(ran.code, Some(2), "{ran:?}");

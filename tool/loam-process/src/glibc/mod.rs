@@ -51,8 +51,12 @@ pub use mapped::Mapped;
 /// Why a heap can not be read.
 #[derive(Debug, Error)]
 pub enum GlibcError {
-    /// The process has another C library, or none.
-    #[error("the program has no GNU C Library")]
+    /// The process has another C library, or none. The linker leaves the version out of a small
+    /// static program.
+    #[error(
+        "no GNU C Library was found: the program has another one, or is static and does not name \
+         the version"
+    )]
     Absent,
     /// The version's records are not known.
     #[error("its GNU C Library is {0}; the heaps of {OLDEST} to {NEWEST} can be read")]
