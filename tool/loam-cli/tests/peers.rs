@@ -160,7 +160,6 @@ fn what_mimalloc_does_not_tell_is_absent_and_not_zero() {
     }
 }
 
-/// The C library takes static thread-local memory out of each thread's stack, the helper's too.
 /// Their blocks and free pages can not be seen, whether a helper tells figures or not.
 #[test]
 fn an_allocator_that_tells_figures_is_not_taken_for_loam() {
@@ -195,6 +194,7 @@ fn an_allocator_that_tells_figures_is_not_taken_for_loam() {
     }
 }
 
+/// The C library takes static thread-local memory out of each thread's stack, the helper's too.
 #[test]
 fn the_helper_starts_in_a_program_with_large_static_tls() {
     let names = here(&["jemalloc", "tcmalloc", "mimalloc"]);

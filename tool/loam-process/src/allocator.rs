@@ -64,7 +64,10 @@ pub fn by_library(mappings: &[Mapping]) -> Option<Allocator> {
             .filter_map(Mapping::file_name)
             // The recorder has the names of an allocator's functions and is none.
             .filter(|file| !file.starts_with(RECORDER_NAME));
-        let found = files.find(|file| file.starts_with(start));
+        // Who builds an allocator may call its file `jemalloc-5.3.1.so`.
+        let bare = start.strip_prefix("lib").unwrap_or(start);
+        let found = files
+            .find(|file| file.starts_with(start) || file.starts_with(bare) && file.contains(".so"));
         found.map(|file| Allocator {
             name: (*name).to_owned(),
             file: file.to_owned(),
@@ -150,6 +153,15 @@ mod tests {
         assert_eq!(
             (found.name.as_str(), found.file.as_str()),
             ("jemalloc", "libjemalloc.so.2")
+        );
+        let own_build = [named("/lib/libc.so.6"), named("/x/jemalloc-5.3.1.so")];
+        let found = of_process(-1, &own_build, false).unwrap();
+        assert_eq!(found.name, "jemalloc");
+        let program = [named("/lib/libc.so.6"), named("/x/jemalloc-bench")];
+        let found = of_process(-1, &program, false).unwrap();
+        assert_eq!(
+            found.name, "glibc's malloc",
+            "a program's name says nothing"
         );
         mappings[1].executable = false;
         let found = of_process(-1, &mappings, false).unwrap();
