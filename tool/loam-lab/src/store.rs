@@ -149,9 +149,7 @@ impl Store {
                 .map_err(errno)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             // The run before may have replaced the file after this run opened it.
-            let (ours, named) = (file.metadata(), fs::metadata(&self.path));
-            let ours = ours.map_err(errno)?;
-            if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
+            if is_at(&file, &self.path).map_err(errno)? {
                 return Ok(file);
             }
         }
@@ -236,6 +234,13 @@ impl Drop for Store {
             }
         }
     }
+}
+
+/// Whether the path leads to this file.
+pub fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let here = place(file.metadata()?);
+    Ok(fs::metadata(path).is_ok_and(|there| place(there) == here))
 }
 
 /// A file in the same folder, which is renamed over `path` when it is complete, and is removed if

@@ -16,8 +16,6 @@ pub struct Runtime {
     pub name: &'static str,
     /// The name of its private memory in a table.
     pub heap: &'static str,
-    /// The name of private memory that may be its, or mapped by the program.
-    pub private: &'static str,
     /// When its heap gets smaller. Until then garbage looks like a leak.
     pub garbage: Garbage,
     /// Who can tell what its heap holds.
@@ -41,7 +39,6 @@ const RUNTIMES: [Runtime; 8] = [
         files: &["libjvm.so"],
         name: "the Java virtual machine",
         heap: "the Java virtual machine's own heap",
-        private: "private mappings, of the Java virtual machine or of the program",
         garbage: Garbage::ByRoom,
         next_step: "`jcmd PID GC.heap_info` and `jcmd PID GC.class_histogram` say what it holds; \
                     -Xmx bounds it",
@@ -50,7 +47,6 @@ const RUNTIMES: [Runtime; 8] = [
         files: &["libcoreclr.so", "libclrjit.so"],
         name: ".NET",
         heap: ".NET's own heap",
-        private: "private mappings, of .NET or of the program",
         garbage: Garbage::ByRoom,
         next_step: "`dotnet-counters` and `dotnet-gcdump collect -p PID` say what it holds; \
                     DOTNET_GCHeapHardLimit bounds it",
@@ -66,7 +62,6 @@ const RUNTIMES: [Runtime; 8] = [
         ],
         name: "V8",
         heap: "V8's own heap (JavaScript)",
-        private: "private mappings, of V8 or of the program",
         garbage: Garbage::BySize,
         next_step: "take two heap snapshots and compare them (`node \
                     --heapsnapshot-signal=SIGUSR2`, or the inspector); --max-old-space-size bounds \
@@ -76,7 +71,6 @@ const RUNTIMES: [Runtime; 8] = [
         files: &["python3", "python2", "python", "libpython"],
         name: "Python",
         heap: "Python's own pools of small objects",
-        private: "private mappings, of Python or of the program",
         garbage: Garbage::AtOnce,
         next_step: "tracemalloc (`python3 -X tracemalloc`) or memray says which lines allocate \
                     what grows; PYTHONMALLOC=malloc puts these objects into malloc's heap, where \
@@ -86,7 +80,6 @@ const RUNTIMES: [Runtime; 8] = [
         files: &["libruby", "ruby"],
         name: "Ruby",
         heap: "Ruby's own pages of objects",
-        private: "private mappings, of Ruby or of the program",
         garbage: Garbage::BySize,
         next_step: "ObjectSpace.trace_object_allocations and ObjectSpace.dump_all say what it \
                     holds",
@@ -95,7 +88,6 @@ const RUNTIMES: [Runtime; 8] = [
         files: &["beam.smp", "beam"],
         name: "Erlang",
         heap: "Erlang's own carriers",
-        private: "private mappings, of Erlang or of the program",
         garbage: Garbage::BySize,
         next_step: "erlang:memory() and recon_alloc say which of its allocators holds it",
     },
@@ -103,7 +95,6 @@ const RUNTIMES: [Runtime; 8] = [
         files: &["php", "libphp"],
         name: "PHP",
         heap: "PHP's own heap",
-        private: "private mappings, of PHP or of the program",
         garbage: Garbage::AtOnce,
         next_step: "memory_get_usage() along the script says where it grows; memory_limit bounds \
                     it",
@@ -116,7 +107,6 @@ const GO: Runtime = Runtime {
     files: &[],
     name: "Go",
     heap: "Go's own heap",
-    private: "private mappings, of Go or of the program",
     garbage: Garbage::BySize,
     next_step: "`go tool pprof` of its heap profile (net/http/pprof) says what it holds; \
                 GOMEMLIMIT bounds it",

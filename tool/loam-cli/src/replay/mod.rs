@@ -72,10 +72,7 @@ pub fn ready_with(
     stop: &Stop,
 ) -> Result<Ready> {
     let stream = survey.choose(which.process)?;
-    if let Some(cut) = survey.processes[&stream].cut() {
-        output::print_warning(&cut);
-    }
-    output::print_warnings(&survey.faults(&[stream]));
+    output::print_warnings(&survey.warnings(stream));
     let ready = which.ready(survey, lives, folder, stop)?;
     output::say(&format!(
         "replaying {}: {} events of {}, {}",

@@ -39,10 +39,7 @@ pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     output::write_stdout(&text)?;
     output::print_warnings(&symbols.doubts());
     let survey = &contents.survey;
-    if let Some(cut) = survey.processes[&contents.summary.process].cut() {
-        output::print_warning(&cut);
-    }
-    output::print_warnings(&survey.faults(&[contents.summary.process]));
+    output::print_warnings(&survey.warnings(contents.summary.process));
     Ok(Exit::Done)
 }
 

@@ -4,6 +4,7 @@
 //! resident of the heap = live - untouched + cached + between + kept + top + the heap's records
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use loam_format::counters::ids;
@@ -29,10 +30,10 @@ pub const PRIVATE: &str = "private mappings that are not the heap's";
 const UNDIVIDED: &str = "private memory, of the heap or mapped by the program";
 
 /// Memory outside of the heap, of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outside {
     /// What it is, in words.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Resident.
     pub resident: u64,
     /// Resident, written to, and of this process alone: nothing but this process gives it back.
@@ -205,7 +206,7 @@ impl Evidence {
             "outside_heap_bytes": self
                 .outside
                 .iter()
-                .map(|one| (one.name, one.resident))
+                .map(|one| (&one.name, one.resident))
                 .collect::<BTreeMap<_, _>>(),
             "outside_heap_own_bytes": self.own_outside(),
             "stack_bytes": self.stacks.resident,
@@ -262,7 +263,7 @@ impl Evidence {
             if !is_heap {
                 let is_own = matches!(place, Place::Stack | Place::FileCopy);
                 outside.push(Outside {
-                    name: place.title(),
+                    name: place.title().into(),
                     resident: part.resident,
                     own: if is_own { part.own() } else { 0 },
                     is_private: false,
@@ -285,10 +286,13 @@ impl Evidence {
         let is_on_no_malloc = view.allocator.is_none() && view.counters.is_ok() && heap.is_err();
         let (name, is_of_runtime) = match view.runtime {
             // Without a malloc, private memory is that of the run-time system.
-            Some(runtime) if is_on_no_malloc => (runtime.heap, true),
-            _ if heap.is_err() => (UNDIVIDED, false),
-            Some(runtime) => (runtime.private, false),
-            None => (PRIVATE, false),
+            Some(runtime) if is_on_no_malloc => (runtime.heap.into(), true),
+            _ if heap.is_err() => (UNDIVIDED.into(), false),
+            Some(runtime) => (
+                format!("private mappings, of {} or of the program", runtime.name).into(),
+                false,
+            ),
+            None => (PRIVATE.into(), false),
         };
         outside.push(Outside {
             name,
@@ -330,7 +334,7 @@ impl Evidence {
             return;
         };
         let known = Outside {
-            name: runtime.heap,
+            name: runtime.heap.into(),
             resident: pools.bytes.min(rest.resident),
             own: pools.bytes.min(rest.own),
             is_private: true,

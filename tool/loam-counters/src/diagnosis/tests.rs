@@ -22,7 +22,7 @@ fn healthy() -> Evidence {
         huge: 0,
         common: 0,
         outside: vec![Outside {
-            name: "program and other files",
+            name: "program and other files".into(),
             resident: 10 * MIB,
             own: 0,
             is_private: false,
@@ -285,7 +285,7 @@ fn memory_outside_of_the_heap_is_told_by_its_sum() {
 
 fn private(resident: u64, own: u64) -> Outside {
     Outside {
-        name: evidence::PRIVATE,
+        name: evidence::PRIVATE.into(),
         resident,
         own,
         is_private: true,

@@ -22,11 +22,7 @@ impl Named {
     /// What is wrong with the trace.
     pub fn faults(&self) -> Vec<String> {
         match self {
-            Named::Trace(survey, stream) => {
-                let mut faults = survey.faults(&[*stream]);
-                faults.extend(survey.processes[stream].cut());
-                faults
-            }
+            Named::Trace(survey, stream) => survey.warnings(*stream),
             Named::Process(_) => Vec::new(),
         }
     }

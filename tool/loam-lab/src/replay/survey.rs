@@ -111,6 +111,14 @@ impl Survey {
         self.damage.iter().cloned().chain(streams).collect()
     }
 
+    /// What a reader of a stream's figures should know first: what the file lacks, and that the
+    /// recording ended before the program did.
+    pub fn warnings(&self, stream: u32) -> Vec<String> {
+        let mut warnings = self.faults(&[stream]);
+        warnings.extend(self.processes.get(&stream).and_then(ProcessSurvey::cut));
+        warnings
+    }
+
     /// The stream that this one was forked from, if both are the same program.
     pub fn forked_from(&self, stream: u32) -> Option<u32> {
         let process = &self.processes.get(&stream)?.process;

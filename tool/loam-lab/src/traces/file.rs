@@ -14,7 +14,7 @@ use tempfile::{NamedTempFile, TempPath};
 use loam_format::plain::path;
 use loam_format::trace::MAGIC;
 
-use crate::store::beside;
+use crate::store::{beside, is_at};
 
 /// Whether a file is a trace.
 pub fn is_trace(path: &Path) -> bool {
@@ -86,7 +86,7 @@ impl NewFile {
             opened => opened.with_context(|| format!("{shown} can not be written"))?,
         };
         // Another loam may have removed the file that it made, after this one opened it.
-        if !lock(&opened) || !is_at(&opened, file) {
+        if !lock(&opened) || !is_at(&opened, file)? {
             bail!(
                 "{shown} is being written by another loam; wait for its end, or name another file \
                  with --output"
@@ -130,13 +130,6 @@ fn exists(file: &Path) -> Error {
 fn lock(file: &File) -> bool {
     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
     !is_file || flock(file, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
-}
-
-/// Whether the path leads to this file.
-fn is_at(file: &File, path: &Path) -> bool {
-    let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let there = fs::metadata(path).map(place).ok();
-    there.is_some() && there == file.metadata().map(place).ok()
 }
 
 /// A file that has its name only when all of it is written: a failure leaves no new file and no

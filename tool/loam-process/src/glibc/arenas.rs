@@ -9,7 +9,8 @@ use std::collections::HashSet;
 
 use super::layout::arena::{self, Record, RECORDS};
 use super::layout::{heap_info, is_libc, ALIGNMENT, FLAGS, HEAP_ALIGNMENT};
-use super::layout::{IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE, SHORTEST};
+use super::layout::{CONVINCING, FENCE, SHORTEST, TRIES};
+use super::layout::{IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE};
 use super::{joined, word};
 use crate::mappings::Mapping;
 use loam_format::memory::Memory;
@@ -165,11 +166,6 @@ fn begin_behind(memory: &impl Memory, arena: &mut Arena) {
     }
 }
 
-/// How often the beginning of an arena that changes meanwhile is looked for.
-const TRIES: u32 = 4;
-/// So many sound headers in a row are a chain, as for a walk.
-const CONVINCING: u32 = 16;
-
 /// The chunk at the end of an arena, the address behind it, and the bytes that the arena counts.
 fn end_of(memory: &impl Memory, address: u64, record: Record) -> Option<(u64, u64, u64)> {
     let top = word(memory, address + record.top as u64)?;
@@ -203,9 +199,6 @@ fn is_chain(memory: &impl Memory, first: u64, top: u64) -> bool {
     }
     true
 }
-
-/// The length of a chunk that ends a part of the arena.
-const FENCE: u64 = 16;
 
 /// Looks into the writable data of each C library, and of the program if it has no C library beside
 /// it, because then it may be linked statically.

@@ -88,6 +88,14 @@ pub fn is_in_heap(arena: u64) -> bool {
 pub const ALIGNMENT: u64 = 16;
 /// The least length of a chunk.
 pub const SHORTEST: u64 = 32;
+/// The length of a chunk that ends a part of an arena: the arena continues in another heap, or the
+/// program itself moved the break.
+pub const FENCE: u64 = 16;
+/// So many sound headers in a row are a chain. Chosen: a user's data rarely looks like one header,
+/// and each further header makes it 2^32 times as rare.
+pub const CONVINCING: u32 = 16;
+/// How often a chain is followed that changes meanwhile.
+pub const TRIES: u32 = 4;
 /// The meaning of the lowest bits of a chunk's length.
 pub const PREVIOUS_IN_USE: u64 = 1;
 /// The chunk is a mapping of its own.

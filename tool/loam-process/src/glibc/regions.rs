@@ -12,6 +12,7 @@
 
 use super::arenas::Arena;
 use super::layout::{ALIGNMENT, FLAGS, PREVIOUS_IN_USE, SHORTEST};
+use super::layout::{CONVINCING, FENCE, TRIES};
 use super::mapped;
 use super::pages::{Residency, PAGE};
 use super::{joined, Places};
@@ -28,12 +29,6 @@ const MOST_PAGES: usize = 1 << 18;
 /// How much of a chain is read at a time, at first and at most. A wrong start costs little.
 const FIRST: u64 = PAGE;
 const MOST: u64 = 1 << 20;
-/// So many sound headers in a row are a chain, even if its end is not found.
-const CONVINCING: u32 = 16;
-/// How often a chain is followed that changes meanwhile.
-const TRIES: u32 = 4;
-/// The length of a chunk that ends a part.
-const FENCE: u64 = 16;
 const HEADER: usize = 16;
 
 /// Adds the parts that lie in mappings to the main arenas that lack some of their bytes.

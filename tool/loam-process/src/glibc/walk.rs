@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 
 use super::ahead::{self, Ahead, Window, LEAD};
 use super::layout::{ALIGNMENT, FLAGS, IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE, SHORTEST};
+use super::layout::{CONVINCING, FENCE};
 use super::pages::PAGE;
 use loam_format::memory::{Memory, Piece};
 
@@ -78,10 +79,8 @@ const LONG: u64 = 4 * WINDOW;
 const HELD: usize = 1024;
 /// How often a walk goes back for the same place.
 const MOST_RETURNS: u32 = 12;
-/// How far a lost chain is searched, and how many headers in a row make one. Chosen: a user's data
-/// rarely looks like one header, and each further header makes it 2^32 times as rare.
+/// How far a lost chain is searched.
 const FURTHEST_CHAIN: u64 = 8 << 20;
-const CONVINCING: u32 = 16;
 /// How often a walk goes back in all: this often, and once more for each so many bytes of the
 /// stretch. Each return may read up to four windows again. Chosen: six looks at programs whose
 /// threads replaced blocks left nothing unread, and a stretch of hostile bytes costs at most 256
@@ -92,9 +91,6 @@ const BYTES_A_RETURN: u64 = WINDOW;
 /// each page. Each is a system call for 16 bytes, which takes about a microsecond.
 const LEADS: u64 = 16 << 10;
 const BYTES_A_LEAD: u64 = PAGE;
-/// The chunk that ends a heap when the arena continues in another heap, or when the program itself
-/// moved the break.
-const FENCE: u64 = 16;
 
 /// Why a walk ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
