@@ -309,7 +309,13 @@ fn the_time_of_a_recording_ends_without_a_call_of_the_heap() {
             common::until("the process stops", || common::state(&pid) == 'T');
         }
         let folder = program.dir.path();
-        let ran = common::loam_in(folder, &["record", "--pid", &pid, "--for", "1"]);
+        // Without the limit it would wait for ever.
+        let mut command = std::process::Command::new("timeout");
+        command
+            .current_dir(folder)
+            .args(["60", env!("CARGO_BIN_EXE_loam")]);
+        command.args(["record", "--pid", &pid, "--for", "1"]);
+        let ran = common::Ran::of(command.output().unwrap());
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.err.contains("did not call its heap in "), "{ran:?}");
         // Only the program lies there.
