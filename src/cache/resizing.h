@@ -18,10 +18,11 @@ inline constexpr size_t kMovesToMapping = kSlabBytes;
 inline constexpr size_t kSmallStepShare = 8;
 
 /// Whether a small block that fits its slot stays there: moving costs a copy, staying costs the
-/// slack. Chosen: a small block moves once it would waste more than a quarter of its slot and 64
-/// bytes.
-[[nodiscard]] constexpr bool worth_staying(size_t slot_bytes, size_t bytes) {
-  return bytes + 64 >= slot_bytes || bytes >= slot_bytes - slot_bytes / 4;
+/// slack. Chosen: a small block moves once it would waste more than 64 bytes, and a quarter of its
+/// slot. The quarter is the room of a block that may grow again. A block that is cut has no use for
+/// it (ThreadState::cuts).
+[[nodiscard]] constexpr bool worth_staying(size_t slot_bytes, size_t bytes, bool is_cut = false) {
+  return bytes + 64 >= slot_bytes || (!is_cut && bytes >= slot_bytes - slot_bytes / 4);
 }
 
 }  // namespace loam

@@ -154,6 +154,13 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache>, public Thre
     return LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class];
   }
 
+  /// realloc() made a small block longer, and it is at `block` now. Null if that failed.
+  void note_grown(const void* block, size_t bytes) {
+    if (state() != State::kLive) return;
+    grown_block = block;
+    grown_bytes = bytes;
+  }
+
   /// Returns pointers that begin no block from the magazines to the bins, which report them. For
   /// the process's end: it takes a lock only where a pointer is wrong, because another thread might
   /// hold the lock for ever.

@@ -2,7 +2,10 @@
 // thread-local memory is scarce (dlopen).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "base/units.h"
 
 namespace loam {
 
@@ -17,8 +20,22 @@ struct ThreadState {
   uint32_t thread_number = 0;  ///< os::thread_number(), once the hardened heap asked for it
   /// Its thread's `fast_cache`; null where other threads cannot write it.
   ThreadCache** fast_pointer = nullptr;
+  /// The last small block that realloc() made longer, and the bytes that it was last requested for.
+  /// Always null in a static cache.
+  const void* grown_block = nullptr;
+  size_t grown_bytes = 0;
+
+  /// Whether a realloc() to so many bytes makes that block shorter again: it has room to grow, and
+  /// needs it no longer.
+  [[nodiscard]] bool cuts(const void* block, size_t bytes) {
+    if (LOAM_LIKELY(block != grown_block)) return false;
+    if (bytes < grown_bytes) return true;
+    grown_bytes = bytes;
+    return false;
+  }
 
   void end() {
+    grown_block = nullptr;
     heaps = nullptr;
     last_refusal = 0;
     thread_number = 0;

@@ -80,8 +80,14 @@ PrivateHeap* heap_of(const FoundBlock& found) {
   return static_cast<const HeapRun*>(found.owner)->heap;
 }
 
-LOAM_INLINE bool may_stay(size_t slot_bytes, size_t bytes) {
-  return bytes <= slot_bytes && worth_staying(slot_bytes, bytes);
+// pre: bytes <= kLargestSmall
+LOAM_INLINE unsigned present_class(size_t bytes) {
+  return bytes <= kFineLimit ? fine_class(bytes) : split_classes.class_for(bytes);
+}
+
+LOAM_INLINE bool may_stay(const void* block, size_t slot_bytes, size_t bytes) {
+  const bool is_cut = current_cache->cuts(block, bytes);
+  return bytes <= slot_bytes && worth_staying(slot_bytes, bytes, is_cut);
 }
 
 void* move_to(void* block, size_t old_bytes, size_t bytes) {
@@ -120,12 +126,12 @@ LOAM_INLINE void* stay(void* block, size_t slot_bytes, size_t bytes) {
 
 // A separate function, so that a block that stays saves no registers.
 LOAM_NOINLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
-  // Where classes are merged, the block would move to a slot of the same class.
-  if (bytes > kFineLimit && bytes <= slot_bytes &&
-      class_info(split_classes.class_for(bytes)).bytes == slot_bytes)
+  const bool grows = bytes > slot_bytes;
+  if (!grows && class_info(present_class(bytes)).bytes == slot_bytes)
     return stay(block, slot_bytes, bytes);
-  const size_t room = bytes > slot_bytes ? with_room_to_grow(slot_bytes, bytes) : bytes;
+  const size_t room = grows ? with_room_to_grow(slot_bytes, bytes) : bytes;
   void* moved = move_to(block, slot_bytes, room);
+  if (grows) current_cache->note_grown(moved, bytes);
   if (LOAM_LIKELY(room == bytes)) return moved;
   if (LOAM_UNLIKELY(moved == nullptr)) return move_to(block, slot_bytes, bytes);
   if (LOAM_UNLIKELY(sampler.on())) sampler.resize(moved, usable_size(moved), bytes);
@@ -178,8 +184,7 @@ void* allocate_slow(size_t bytes) {
     return LOAM_LIKELY(span != nullptr) ? reinterpret_cast<void*>(span_base(span))
                                         : allocate_unkept(bytes);
   }
-  const unsigned size_class =
-      bytes <= kFineLimit ? fine_class(bytes) : split_classes.class_for(bytes);
+  const unsigned size_class = present_class(bytes);
   void* block = os::load_pointer(fast_cache)->pop(size_class);
   if (block == nullptr) {
     if (bytes > kFineLimit) default_small_heap.note_request(size_class, bytes);
@@ -350,8 +355,8 @@ void* plain::reallocate_found(void* block, size_t bytes) {
       if (LOAM_UNLIKELY(
               current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block)))
         break;
-      return may_stay(found.bytes, bytes) ? stay(block, found.bytes, bytes)
-                                          : move_small(block, found.bytes, bytes);
+      return may_stay(block, found.bytes, bytes) ? stay(block, found.bytes, bytes)
+                                                 : move_small(block, found.bytes, bytes);
     case FoundBlock::kLarge:
       return resize_run(block, found, bytes);
     case FoundBlock::kHuge:
@@ -391,7 +396,7 @@ LOAM_INLINE void* reallocate_plain(void* block, size_t bytes) {
     const size_t slot_bytes = class_info(size_class).bytes;
     // A block that stays needs no read of its span, a line that may be in no cache. A pointer into
     // a block's middle is found when it is freed, or moved.
-    if (may_stay(slot_bytes, bytes)) return stay(block, slot_bytes, bytes);
+    if (may_stay(block, slot_bytes, bytes)) return stay(block, slot_bytes, bytes);
     if (LOAM_LIKELY(begins_slot_of(size_class, block))) return move_small(block, slot_bytes, bytes);
   }
   return plain::reallocate_found(block, bytes);

@@ -207,6 +207,31 @@ TEST_F(HeapTest, ABlockThatGrowsBySmallStepsMovesSeldom) {
       << "of 4,065 steps: an eighth more each, where a class is a sixteenth longer";
 }
 
+TEST_F(HeapTest, ABlockThatIsCutGivesItsRoomBack) {
+  // Small steps, and the doubling of a container.
+  for (const bool doubles : {false, true}) {
+    for (const size_t length : {900u, 3'000u, 7'000u, 20'000u}) {
+      void* block = heap::allocate(64);
+      for (size_t bytes = 64; bytes < length;) {
+        bytes = doubles ? 2 * bytes : bytes + 40;
+        block = heap::reallocate(block, bytes);
+      }
+      memset(block, 7, length - 40);
+      block = heap::reallocate(block, length - 40);
+      EXPECT_TRUE(Blocks::marked(block, length - 40, 7));
+      void* plain = heap::allocate(length - 40);
+      EXPECT_LE(heap::usable_size(block), std::max(heap::usable_size(plain), length + 64));
+      heap::free(plain);
+      // Whoever has grown within it since keeps what it has.
+      void* const cut = block;
+      const size_t usable = heap::usable_size(cut);
+      block = heap::reallocate(block, usable - 1);
+      EXPECT_EQ(block, cut);
+      heap::free(block);
+    }
+  }
+}
+
 TEST_F(HeapTest, ABlockThatGrowsByAnEighthGetsWhatItAsksFor) {
   for (const size_t from : {size_t{64}, size_t{512}, size_t{4096}, size_t{16'384}}) {
     for (const size_t to : {from + from / 8, from + from / 2, 2 * from}) {
