@@ -75,5 +75,6 @@ pub fn pools_of(evidence: &Evidence) -> Option<PythonPools> {
         live_bytes: pools.block_bytes,
         sparse_arenas: pools.sparse_arenas,
         sparse_bytes: pools.sparse_bytes,
+        free_page_bytes: pools.free_page_bytes,
     })
 }

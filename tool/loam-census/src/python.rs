@@ -64,6 +64,9 @@ pub struct Pools {
     /// Bytes of all pools of these.
     #[serde(default)]
     pub sparse_bytes: u64,
+    /// Bytes of the pages in pools that no live block touches.
+    #[serde(default)]
+    pub free_page_bytes: u64,
 }
 
 /// The pools of a target.
@@ -242,6 +245,15 @@ fn pool_blocks(
         free = u64_at(bytes, (free - address) as usize).unwrap_or(0);
     }
     let live = is_free.iter().filter(|free| !**free).count() as u64;
+    let mut is_touched = vec![false; bytes.len() / PAGE as usize];
+    for (place, _) in is_free.iter().enumerate().filter(|(_, free)| !**free) {
+        let first = HEADER + place as u64 * size;
+        for page in first / PAGE..=(first + size - 1) / PAGE {
+            is_touched[page as usize] = true;
+        }
+    }
+    let free_pages = is_touched.iter().filter(|touched| !**touched).count() as u64;
+    pools.free_page_bytes += free_pages * PAGE;
     if live == 0 {
         return;
     }
@@ -371,6 +383,7 @@ mod tests {
             let mut pools = Pools::default();
             pool_blocks(&bytes, address, 64, 48 + 6 * 64, &mut stretch, &mut pools);
             assert_eq!((pools.blocks, pools.used_pools), (4, 1));
+            assert_eq!(pools.free_page_bytes, length - PAGE);
             let (table, _) = Table::of(vec![stretch], Vec::new());
             assert_eq!(table.find(address + HEADER + 64, &mut 0), None);
             assert_eq!(table.find(address + HEADER, &mut 0), Some(0));

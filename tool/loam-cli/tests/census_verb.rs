@@ -195,6 +195,42 @@ fn each_live_block_is_counted_and_no_freed_one() {
     }
 }
 
+/// A core of a process that runs on.
+fn core_of(folder: &Path, pid: &str) -> Option<PathBuf> {
+    let made = Command::new("gcore")
+        .arg("-o")
+        .arg(folder.join("core"))
+        .arg(pid)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        skip("there is no gcore, or it may not attach");
+        return None;
+    }
+    Some(folder.join(format!("core.{pid}")))
+}
+
+/// Its heap begins behind its thread-local variables, and no mapping of a core has a name.
+#[test]
+fn a_core_of_a_static_program_says_what_its_process_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("shop-static");
+    // With the text of the version.
+    let options = ["-pthread", "-static", "-Wl,-u,gnu_get_libc_version"];
+    if !build("shop", &options, &program) {
+        return skip("there is no C++ compiler, or no static C library");
+    }
+    let shop = start(&program);
+    let live = census(&shop.pid());
+    let Some(core) = core_of(folder.path(), &shop.pid()) else {
+        return;
+    };
+    let of_core = census(core.to_str().unwrap());
+    assert_eq!(of_core["live"], live["live"]);
+    assert_eq!(of_core["allocator"], live["allocator"]);
+}
+
 #[test]
 fn a_core_says_what_its_process_said() {
     let Some([program, _]) = shop() else { return };
@@ -202,18 +238,9 @@ fn a_core_says_what_its_process_said() {
         let folder = tempfile::tempdir().unwrap();
         let shop = start_on(program, heap.as_deref());
         let live = census(&shop.pid());
-        let name = folder.path().join("core");
-        let made = Command::new("gcore")
-            .arg("-o")
-            .arg(&name)
-            .arg(shop.pid())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        if !made.is_ok_and(|status| status.success()) {
-            return skip("there is no gcore, or it may not attach");
-        }
-        let core = folder.path().join(format!("core.{}", shop.pid()));
+        let Some(core) = core_of(folder.path(), &shop.pid()) else {
+            return;
+        };
         let of_core = census(core.to_str().unwrap());
         assert_shop(&of_core);
         assert_eq!(of_core["live"], live["live"]);

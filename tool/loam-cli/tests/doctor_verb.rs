@@ -616,6 +616,34 @@ fn beside_a_heap_that_was_not_seen_no_program_is_called_healthy() {
     assert_eq!(document["healthy"].as_bool(), Some(code == Some(0)));
 }
 
+/// The parts of such an arena end at fences, and so may a hole.
+#[test]
+fn holes_at_the_ends_of_an_arenas_parts_count() {
+    if !can_read_glibc() {
+        return;
+    }
+    let mut command = Command::new(program("patients"));
+    command
+        .args(["keep", "3"])
+        .env_remove("LD_PRELOAD")
+        .env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2");
+    let patient = Patient::of(&mut command);
+    let (_, document) = patient.diagnosis(&[]);
+    let heap = &document["evidence"]["heap"];
+    let whole = heap["trim"]["bytes"].as_f64().unwrap();
+    let ran = Ran::of(
+        loam()
+            .args(["trim", &patient.pid(), "--dry-run", "--json"])
+            .output()
+            .unwrap(),
+    );
+    let trim: Value = serde_json::from_str(&ran.out).unwrap();
+    let could = trim["processes"][0]["could_give_back_bytes"]
+        .as_f64()
+        .unwrap();
+    assert!((whole / could - 1.0).abs() < 0.05, "{heap} {trim}");
+}
+
 #[test]
 fn the_page_says_verdict_evidence_remedy_gain_and_what_was_ruled_out() {
     if !can_read_glibc() {

@@ -57,18 +57,22 @@ pub fn heap_of(identity: &Identity) -> Result<Seen> {
         return Ok(Seen::Loam(of(snapshot)));
     }
     view.counters.as_ref().map_err(|error| anyhow!("{error}"))?;
-    let name = view
-        .allocator
-        .as_ref()
-        .map_or("an unknown allocator", |one| &one.name);
+    let allocator = view.allocator.as_ref();
+    let name = allocator.map_or("an unknown allocator", |one| &one.name);
     if name == GLIBC {
         return Ok(Seen::Glibc);
     }
+    let (program, pid) = (&identity.name, identity.key.pid);
+    if allocator.is_some_and(|one| !one.can_be_preceded()) {
+        bail!(
+            "{program} ({pid}) is on {name}, whose blocks can not be seen from outside, and which a \
+             preloaded recorder does not see either: `loam record --pid {pid}` samples which \
+             blocks stay"
+        );
+    }
     bail!(
-        "{} ({}) is on {name}, whose blocks can not be seen from outside: record it with `loam \
-         record --stacks -- COMMAND`, and name the trace instead",
-        identity.name,
-        identity.key.pid
+        "{program} ({pid}) is on {name}, whose blocks can not be seen from outside: record it with \
+         `loam record --stacks -- COMMAND`, and name the trace instead"
     )
 }
 

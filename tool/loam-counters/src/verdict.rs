@@ -184,12 +184,16 @@ fn elsewhere(view: &View) -> Verdict {
         .allocator
         .as_ref()
         .map_or("its allocator", |found| found.name.as_str());
+    let holder = match view.runtime {
+        Some(runtime) => format!("{} or {allocator}", runtime.heap),
+        None => allocator.to_owned(),
+    };
     Verdict {
         finding: Finding::OpaqueHeap,
         sentence: format!(
-            "{} is private memory, most likely held by {allocator}; how much of that is live, \
-             cached or fragmented it does not say",
-            part(heaps, resident)
+            "{} is private memory, most likely of {holder}; `loam doctor {}` says more",
+            part(heaps, resident),
+            view.identity.key.pid
         ),
     }
 }

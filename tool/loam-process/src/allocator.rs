@@ -17,10 +17,20 @@ pub struct Allocator {
     pub file: String,
 }
 
+/// The file of an allocator that the program's own file contains.
+const COMPILED_IN: &str = "compiled in";
+/// The C library for which nothing of Loam is built.
+const MUSL: &str = "musl's malloc";
+
 /// The name for a program's own allocator that is not known.
 const OWN: &str = "a malloc of its own";
 
 impl Allocator {
+    /// Whether a preloaded library comes before it.
+    pub fn can_be_preceded(&self) -> bool {
+        self.file != COMPILED_IN && self.name != MUSL
+    }
+
     /// The name in a narrow column.
     pub fn short(&self) -> &str {
         match self.name.as_str() {
@@ -44,11 +54,11 @@ const LIBRARIES: [(&str, &str); 12] = [
     ("librpmalloc", "rpmalloc"),
     ("libtbbmalloc", "oneTBB's malloc"),
     ("libhoard", "Hoard"),
-    ("ld-musl", "musl's malloc"),
+    ("ld-musl", MUSL),
     ("libc.so.6", GLIBC),
     ("libc-2.", GLIBC),
     // As Debian installs it. It stands after glibc's, whose name begins in the same way.
-    ("libc.so", "musl's malloc"),
+    ("libc.so", MUSL),
 ];
 /// This project's heap.
 pub const LOAM: &str = "Loam";
@@ -102,7 +112,7 @@ pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<
     let own = image
         .as_ref()
         .is_some_and(|image| image.own_malloc != OwnMalloc::None);
-    let file = "compiled in".to_owned();
+    let file = COMPILED_IN.to_owned();
     match (inside, mapped) {
         (Some(name), _) => Some(Allocator {
             name: name.to_owned(),

@@ -171,9 +171,13 @@ pub fn find(target: &Target) -> Result<Vec<Identity>, ChoiceError> {
 
 /// Names that the user may have meant instead.
 fn hint(name: &str, everybody: &[Identity]) -> String {
+    // `sudo` and a shell that run this command have the name in theirs, too.
+    let own: Vec<String> = std::env::args().skip(1).collect();
+    let own = own.join(" ");
+    let runs_this = |command: &str| !own.is_empty() && command.contains(&own);
     let in_command = everybody
         .iter()
-        .filter(|identity| identity.command.contains(name))
+        .filter(|identity| identity.command.contains(name) && !runs_this(&identity.command))
         .take(4)
         .map(|identity| format!("{} ({})", identity.key.pid, identity.name))
         .collect::<Vec<_>>();

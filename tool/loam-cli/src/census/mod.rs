@@ -15,7 +15,7 @@ use loam_census::document::{self, Document, BETWEEN};
 use loam_census::page;
 use loam_format::units::bytes;
 use loam_lab::store::Store;
-use loam_process::choose;
+use loam_process::choose::{self, ChoiceError};
 use loam_process::process::Identity;
 
 use crate::exit::Exit;
@@ -91,7 +91,13 @@ fn whom(target: &str) -> Result<Whom> {
         return Ok(Whom::Core(path.to_owned()));
     }
     let named: choose::Target = target.parse().map_err(|error: String| anyhow!(error))?;
-    Ok(Whom::Process(choose::one(&named)?))
+    match choose::one(&named) {
+        Err(error @ ChoiceError::NoSuchName { .. }) => match path.is_file() {
+            true => bail!("{target} is no core, and {error}"),
+            false => bail!("there is no file {target}, and {error}"),
+        },
+        found => Ok(Whom::Process(found?)),
+    }
 }
 
 fn take(whom: &Whom, options: &CensusOptions) -> Result<Document> {

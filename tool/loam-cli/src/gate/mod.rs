@@ -40,6 +40,9 @@ enum Reference {
 
 /// Runs the verb.
 pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
+    if !options.write_baseline && options.limits.judge_nothing() {
+        bail!("every limit is off, and the gate would judge nothing: leave one on");
+    }
     let replayer = replay::find_replayer(layout)?;
     let survey = whole(&options.which)?;
     let reference = reference(options)?;

@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use loam_format::units::bytes;
 use loam_process::probes::Probes;
-use loam_process::process::Pid;
+use loam_process::process::{private_bytes, Pid};
 use loam_record::ends::Ends;
 use loam_record::probed::{self, Recorded};
 use loam_record::target::Target;
@@ -40,7 +40,9 @@ pub fn record(options: &RecordOptions, pid: Pid, ends: &mut Ends, cost: f64) -> 
         "loam: {}; Ctrl-C ends it",
         first_line(pid, &probes, cost)
     ));
+    let before = private_bytes(pid);
     let recorded = probed::record(&mut probes, pid, written, || ends.are_reached())?;
+    let after = private_bytes(pid);
     progress.end();
     if let Some((_, reason)) = &recorded.reason {
         output::print_warning(&format!("recording ended early: {reason}"));
@@ -49,12 +51,23 @@ pub fn record(options: &RecordOptions, pid: Pid, ends: &mut Ends, cost: f64) -> 
     let grown = paths::of(pid, probes.sites(), |site| growth[site]);
     if !grown.is_empty() {
         output::say(&format!(
-            "Grew, as what was handed out in the first half and lives at the end, times two:\n{}",
+            "Grew, as what was handed out in the first half and lives at the end, times two (no \
+             surer than the sum below):\n{}",
             paths::text(&grown)
         ));
     }
     output::say(&summary(&probes, &recorded, &output::path(&path)));
-    let lines = stays::line(&recorded.stays).into_iter();
+    let of_memory = before.zip(after).map(|(before, after)| {
+        let (verb, change) = match after.checked_sub(before) {
+            Some(grown) => ("grew", grown),
+            None => ("fell", before - after),
+        };
+        format!(
+            "its private memory {verb} by {} meanwhile",
+            bytes(change as f64)
+        )
+    });
+    let lines = of_memory.into_iter().chain(stays::line(&recorded.stays));
     for line in lines.chain(probed::gaps(&probes, &recorded)) {
         output::say(&format!("loam: {line}"));
     }
@@ -70,7 +83,8 @@ fn first_line(pid: Pid, probes: &Probes, cost: f64) -> String {
     let files = loam_format::plain::line(&files.join(" and ")).into_owned();
     format!(
         "recording which blocks of process {pid} stay, by probes (breakpoints that the kernel \
-         sets) on the allocator's functions in {files}, for at most {:.1} % of its processor time",
+         sets) on the allocator's functions in {files}, for about {:.1} % of its processor time \
+         in the long run",
         100.0 * cost
     )
 }

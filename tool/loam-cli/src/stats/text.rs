@@ -121,11 +121,21 @@ fn what_loam_would_add(view: &View) -> String {
         || "Its allocator".to_owned(),
         |found| format!("{} ({})", words::capitalised(&found.name), found.file),
     );
+    let hidden = format!(
+        "\n{holder} does not show what the {} of heap and anonymous memory hold.",
+        bytes(heaps as f64)
+    );
+    if view
+        .allocator
+        .as_ref()
+        .is_some_and(|found| !found.can_be_preceded())
+    {
+        return hidden + "\n";
+    }
     format!(
-        "\n{holder} does not show what the {} of heap and anonymous memory hold. On Loam the same \
-         page says what is live, cached, free between live blocks and kept, class by class, with \
-         lock contention and purging, while the program runs: loam run -- {}\n",
-        bytes(heaps as f64),
+        "{hidden} On Loam the same page says what is live, cached, free between live blocks and \
+         kept, class by class, with lock contention and purging, while the program runs: loam run \
+         -- {}\n",
         to_copy(&view.identity)
     )
 }
@@ -143,7 +153,7 @@ fn to_copy(identity: &Identity) -> String {
 fn of_peer(snapshot: &Snapshot) -> String {
     let known = LIST.counters.iter().filter_map(|counter| {
         let value = snapshot.heaps.first()?.values.known(&counter.id)?;
-        Some(format!("  {:>9}  {}", bytes(value as f64), counter.id))
+        Some(format!("  {:>9}  {}", bytes(value as f64), counter.meaning))
     });
     let lines: Vec<String> = known.collect();
     format!(

@@ -28,7 +28,8 @@ pub fn run(options: &TrimOptions) -> Result<Exit> {
     let mut exit = Exit::Done;
     let mut documents = Vec::new();
     for identity in chosen(options)? {
-        if !options.json {
+        // The error of a process that can not be trimmed stands alone.
+        if !options.json && trim::may_be_trimmed(&identity) {
             output::write_stdout(&first_line(&identity, options))?;
         }
         // What goes wrong with one process is said, and the others are trimmed all the same.
@@ -108,8 +109,8 @@ fn first_line(identity: &Identity, options: &TrimOptions) -> String {
              its own\n"
         ),
         (false, false) => format!(
-            "{name} ({pid}): stops one thread for at most {} at a time, and lets it drop free \
-             pages of the heap by madvise\n",
+            "{name} ({pid}): stops one thread for at most {} at a time, and longer where that has \
+             to wait for a busy processor; lets it drop free pages of the heap by madvise\n",
             Unit::Seconds.show(options.wish.max_stop.as_secs_f64())
         ),
     }
@@ -179,8 +180,9 @@ fn text(outcome: &Outcome, dry_run: bool) -> String {
     let waits = match outcome.waited.as_millis() {
         0 => String::new(),
         _ => format!(
-            " without {} of waits for a busy processor",
-            time(outcome.waited)
+            " (longest {}, all {} without waits for a busy processor)",
+            time(outcome.longest_at_work),
+            time(outcome.stood - outcome.waited)
         ),
     };
     text += &format!(
@@ -191,8 +193,8 @@ fn text(outcome: &Outcome, dry_run: bool) -> String {
         size(outcome.bytes),
         count(outcome.ranges as usize, "range"),
         count(outcome.slices as usize, "stop"),
-        time(outcome.longest_at_work),
-        time(outcome.stood - outcome.waited),
+        time(outcome.longest),
+        time(outcome.stood),
         time(outcome.took),
     );
     text

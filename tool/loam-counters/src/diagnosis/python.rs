@@ -23,6 +23,8 @@ pub struct PythonPools {
     pub sparse_arenas: u64,
     /// Bytes of the pools of these.
     pub sparse_bytes: u64,
+    /// Bytes of the pages in pools that no live block touches.
+    pub free_page_bytes: u64,
 }
 
 /// CPython keeps arenas for few objects.
@@ -42,6 +44,13 @@ pub(super) fn arenas(evidence: &Evidence) -> Answer {
             format!("of {} in pools {live} are live", show(pools.bytes)),
         ));
     }
+    let by_pages = match pools.free_page_bytes >= BYTES {
+        true => {
+            " PYTHONMALLOC=malloc lets the program's allocator serve these objects: with Loam it \
+             gives single pages back (`PYTHONMALLOC=malloc loam run -- COMMAND`)."
+        }
+        false => "",
+    };
     Ok(Finding {
         kind,
         is_fault: true,
@@ -60,15 +69,18 @@ pub(super) fn arenas(evidence: &Evidence) -> Answer {
                 pools.sparse_arenas,
                 show(pools.sparse_bytes)
             ),
+            format!(
+                "{} are whole pages without a live block",
+                show(pools.free_page_bytes)
+            ),
         ],
-        remedy: "objects that stay were made among many that went, and each keeps a whole arena. \
-                 Make what stays first (load modules, caches and tables before the work that \
-                 peaks), or do the peak's work in a process that ends. PYTHONMALLOC=malloc lets \
-                 the program's allocator serve these objects: with Loam it gives single pages back \
-                 (`PYTHONMALLOC=malloc loam run -- COMMAND`). `loam census PID` names what stays"
-            .to_owned(),
+        remedy: format!(
+            "objects that stay were made among many that went, and each keeps a whole arena. Make \
+             what stays first (load modules, caches and tables before the work that peaks), or do \
+             the peak's work in a process that ends.{by_pages} `loam census PID` names what stays"
+        ),
         gain_bytes: Some(free),
-        gain_least_bytes: Some(pools.sparse_bytes / 2),
+        gain_least_bytes: Some(pools.free_page_bytes.min(free)),
         bytes: free,
     })
 }

@@ -198,10 +198,12 @@ pub fn unknown(evidence: &Evidence, growth: Option<&Growth>) -> Option<Unknown> 
                 Ok(_) => "`loam stats PID` shows where the memory is; `loam record` sees what the \
                           program allocates, whatever its heap looks like"
                     .to_owned(),
-                Err(_) => "`loam record -- COMMAND` sees what the program allocates; `loam run \
-                           --allocator NAME -- COMMAND` starts it on an allocator that tells its \
-                           figures"
-                    .to_owned(),
+                Err(_) => format!(
+                    "`loam record --pid {}` samples what it allocates; where its malloc can be \
+                     replaced, `loam run --allocator NAME -- COMMAND` starts it on an allocator \
+                     that tells its figures",
+                    evidence.pid
+                ),
             },
         });
     }

@@ -604,6 +604,7 @@ fn sick_of(kind: Kind) -> (Evidence, Option<Growth>) {
                 live_bytes: 4 << 20,
                 sparse_arenas: 60,
                 sparse_bytes: 60 << 20,
+                free_page_bytes: 40 << 20,
             });
         }
         Kind::HeldFiles => {

@@ -97,6 +97,11 @@ impl Limits {
     pub fn of(&self, name: &str) -> Option<f64> {
         self.all.get(name).copied().flatten()
     }
+
+    /// Whether no figure of the two builds is judged.
+    pub fn judge_nothing(&self) -> bool {
+        COMPARED.iter().all(|figure| self.of(figure.id).is_none())
+    }
 }
 
 #[cfg(test)]
@@ -115,6 +120,10 @@ mod tests {
         assert_eq!(limits.of("processor"), None);
         assert_eq!(limits.of("average"), Some(0.05));
         assert_eq!(limits.of("error"), Some(0.05));
+        assert!(!limits.judge_nothing());
+        let off = COMPARED.map(|figure| format!("{}=off", figure.id).parse());
+        let off: Vec<Limit> = off.into_iter().filter_map(Result::ok).collect();
+        assert!(Limits::with(&off).judge_nothing());
         for wrong in [
             "peak",
             "peak=",

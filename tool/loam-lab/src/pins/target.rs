@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail, Result};
 
-use loam_process::choose::{self, Target};
+use loam_process::choose::{self, ChoiceError, Target};
 use loam_process::process::Identity;
 
 use crate::replay::{self, Survey};
@@ -42,5 +42,10 @@ pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
         bail!("--process chooses a process of a trace, and there is no file {target}");
     }
     let named: Target = target.parse().map_err(|error: String| anyhow!(error))?;
-    Ok(Named::Process(choose::one(&named)?))
+    match choose::one(&named) {
+        Err(error @ ChoiceError::NoSuchName { .. }) => {
+            bail!("there is no file {target}, and {error}")
+        }
+        found => Ok(Named::Process(found?)),
+    }
 }

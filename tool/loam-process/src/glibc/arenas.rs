@@ -11,7 +11,7 @@ use super::layout::arena::{self, Record, RECORDS};
 use super::layout::{heap_info, is_libc, ALIGNMENT, FLAGS, HEAP_ALIGNMENT};
 use super::layout::{CONVINCING, FENCE, SHORTEST, TRIES};
 use super::layout::{IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE};
-use super::{joined, word};
+use super::{joined, mapped, word};
 use crate::mappings::Mapping;
 use loam_format::memory::Memory;
 
@@ -50,8 +50,7 @@ impl Arena {
 
     /// Whether an address lies in one of its stretches.
     pub fn holds(&self, address: u64) -> bool {
-        let mut stretches = self.stretches.iter();
-        stretches.any(|(start, end)| (*start..*end).contains(&address))
+        self.stretches.iter().any(|part| holds(*part, address))
     }
 
     /// The present end of the stretch that holds the address.
@@ -125,45 +124,54 @@ pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, V
 /// library, which lies highest: a second one never moves the break.
 fn give_break(memory: &impl Memory, arenas: &mut [Arena], mappings: &[Mapping]) {
     let of_break = joined(mappings.iter().filter(|mapping| mapping.name == "[heap]"));
-    let has_top = |arena: &Arena| {
-        let mut stretches = of_break.iter();
-        stretches.any(|(start, end)| (*start..*end).contains(&arena.top))
-    };
+    let has_top = |arena: &Arena| of_break.iter().any(|part| holds(*part, arena.top));
     let owner = arenas.iter().position(has_top);
     let owner = owner.or_else(|| arenas.len().checked_sub(1));
     // The first main arena is the program's own.
     let owner = owner.unwrap_or(0);
     arenas.swap(0, owner);
-    if let Some(arena) = arenas.first_mut() {
-        arena.stretches = of_break;
-        begin_behind(memory, arena);
+    let Some(arena) = arenas.first_mut() else {
+        return;
+    };
+    // The mappings of a core have no names.
+    let is_nameless = of_break.is_empty();
+    let ranges = match is_nameless {
+        true => joined(mappings.iter().filter(|one| mapped::is_candidate(one))),
+        false => of_break.clone(),
+    };
+    let around = ranges.iter().position(|part| holds(*part, arena.top));
+    let whole = around.and_then(|around| whole(memory, arena, ranges[around].0));
+    arena.stretches = of_break;
+    match (around, whole) {
+        (_, Some(part)) if is_nameless => arena.stretches.push(part),
+        (Some(around), Some((first, _))) => arena.stretches[around].0 = first,
+        _ => {}
     }
 }
 
-/// The break may begin with what the program took from it before its first block: a static program
-/// puts its thread-local variables there. The arena counts all bytes from its first chunk to its
-/// end, so that its beginning follows from them, and the chunks there prove it. Without a proof the
-/// arena begins where the break does: it has parts elsewhere, or changed meanwhile.
-fn begin_behind(memory: &impl Memory, arena: &mut Arena) {
-    let has_top = |(start, end): &&mut (u64, u64)| (*start..*end).contains(&arena.top);
-    let Some((start, _)) = arena.stretches.iter_mut().find(has_top) else {
-        return;
-    };
+fn holds((start, end): (u64, u64), address: u64) -> bool {
+    (start..end).contains(&address)
+}
+
+/// Where an arena without gaps begins and ends, if that is not before `start`. The break may begin
+/// with what the program took from it before its first block: a static program puts its thread-local
+/// variables there. The arena counts all bytes from its first chunk to its end, so that its
+/// beginning follows from them, and the chunks there prove it. Without a proof it has parts
+/// elsewhere, or changed meanwhile.
+fn whole(memory: &impl Memory, arena: &Arena, start: u64) -> Option<(u64, u64)> {
     for _ in 0..TRIES {
-        let Some((top, end, system_bytes)) = end_of(memory, arena.address, arena.record) else {
-            return;
-        };
+        let ended = end_of(memory, arena.address, arena.record)?;
+        let (top, end, system_bytes) = ended;
         let first = end.saturating_sub(system_bytes);
         let first = first.next_multiple_of(ALIGNMENT);
-        if first > *start && is_chain(memory, first, top) {
-            *start = first;
-            return;
+        if first >= start && is_chain(memory, first, top) {
+            return Some((first, end));
         }
-        let again = end_of(memory, arena.address, arena.record);
-        if again == Some((top, end, system_bytes)) {
-            return;
+        if end_of(memory, arena.address, arena.record) == Some(ended) {
+            return None;
         }
     }
+    None
 }
 
 /// The chunk at the end of an arena, the address behind it, and the bytes that the arena counts.

@@ -445,6 +445,7 @@ fn walk_arena(
             }
             trim.add(&chunk, is_fast, residency, &mut figures);
         });
+        trim.close(None, residency, &mut figures);
         blocks.stretch_ends(residency);
         figures.unread += ended.unread;
         figures.returns += ended.returns;
@@ -470,23 +471,35 @@ impl Trim {
         residency: &Residency,
         figures: &mut ArenaFigures,
     ) {
+        if self.hole.1 != chunk.address {
+            self.close(None, residency, figures);
+        }
         if is_fast || chunk.state == State::Free {
-            if self.hole.1 != chunk.address {
+            if self.hole.1 == 0 {
                 self.hole.0 = chunk.address;
             }
             self.hole.1 = chunk.address + chunk.size;
-            return;
+        } else if chunk.state == State::Top {
+            // A hole before the top joins the top, and only `brk` shortens that.
+            self.hole = (0, 0);
+        } else {
+            self.close(Some(chunk), residency, figures);
         }
+    }
+
+    /// The hole ends, before a block or before the fences at the end of a part of the arena.
+    fn close(&mut self, behind: Option<&Chunk>, residency: &Residency, figures: &mut ArenaFigures) {
         let (start, end) = std::mem::take(&mut self.hole);
-        // A hole before the top joins the top, and only `brk` shortens that.
-        if start == end || chunk.state == State::Top {
+        if start == end {
             return;
         }
         figures.joined_holes += 1;
         if end - start > figures.longest_hole {
             figures.longest_hole = end - start;
             figures.behind_longest_hole = Sum::default();
-            figures.behind_longest_hole.add(chunk.size);
+            if let Some(chunk) = behind {
+                figures.behind_longest_hole.add(chunk.size);
+            }
         }
         let first = (start + Self::LINKS).next_multiple_of(pages::PAGE);
         let behind = end & !(pages::PAGE - 1);

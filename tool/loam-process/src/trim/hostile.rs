@@ -251,6 +251,9 @@ fn a_traced_process_is_refused() {
             "{refused:?}"
         );
     });
+    // Whoever traced it a moment ago has gone, and no right is missing.
+    let gone = super::refused(pid).to_string();
+    assert!(gone.contains("traced it at that moment"), "{gone}");
     program.end();
 }
 
