@@ -157,6 +157,12 @@ fn what_can_not_be_compared_is_refused() {
         &["--baseline", "t.trace", "--limit", "pek=5%"],
         "peak, average",
     );
+    let all_off = ["peak", "average", "end", "faults", "processor"].map(|one| format!("{one}=off"));
+    let mut nothing = vec!["--baseline", "t.trace"];
+    all_off
+        .iter()
+        .for_each(|limit| nothing.extend(["--limit", limit]));
+    refused(&nothing, "would judge nothing");
     // Its samples claim 77 GiB, so the replay does not reproduce the program.
     refused(&["--baseline", "t.trace"], "off from what was recorded");
     // A trace that lacks a part says less than the program did, on either side.

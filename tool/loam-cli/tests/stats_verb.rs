@@ -90,7 +90,9 @@ fn a_program_on_another_allocator_is_accounted_and_told_what_loam_would_add() {
     assert_eq!(page.code, Some(0), "{page:?}");
     let second = page.out.lines().nth(1).unwrap();
     assert!(
-        second.contains("resident (") && second.contains("private memory"),
+        second.contains("resident (")
+            && second.contains("private memory")
+            && second.contains("`loam doctor "),
         "{second}"
     );
     assert!(page.out.contains("loam run -- "), "{}", page.out);

@@ -65,9 +65,8 @@ pub fn heap_of(identity: &Identity) -> Result<Seen> {
     let (program, pid) = (&identity.name, identity.key.pid);
     if allocator.is_some_and(|one| !one.can_be_preceded()) {
         bail!(
-            "{program} ({pid}) is on {name}, whose blocks can not be seen from outside, and which a \
-             preloaded recorder does not see either: `loam record --pid {pid}` samples which \
-             blocks stay"
+            "{program} ({pid}) is on {name}, whose blocks neither a look from outside nor a \
+             preloaded recorder sees: `loam record --pid {pid}` samples which blocks stay"
         );
     }
     bail!(

@@ -154,10 +154,10 @@ fn holds((start, end): (u64, u64), address: u64) -> bool {
 }
 
 /// Where an arena without gaps begins and ends, if that is not before `start`. The break may begin
-/// with what the program took from it before its first block: a static program puts its thread-local
-/// variables there. The arena counts all bytes from its first chunk to its end, so that its
-/// beginning follows from them, and the chunks there prove it. Without a proof it has parts
-/// elsewhere, or changed meanwhile.
+/// with what the program took from it before its first block: a static program puts its
+/// thread-local variables there. The arena counts all bytes from its first chunk to its end, so
+/// that its beginning follows from them, and the chunks there prove it. Without a proof it has
+/// parts elsewhere, or changed meanwhile.
 fn whole(memory: &impl Memory, arena: &Arena, start: u64) -> Option<(u64, u64)> {
     for _ in 0..TRIES {
         let ended = end_of(memory, arena.address, arena.record)?;
