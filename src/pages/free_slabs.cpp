@@ -4,6 +4,21 @@
 
 namespace loam {
 
+namespace {
+
+// Of the whole slabs in the region of one, the first that may have such a dirty run. So short runs
+// use slabs side by side, and leave slabs side by side for long ones (decision 27).
+Slab* first_whole(Slab* slab, unsigned need) {
+  Region* const region = region_of(slab);
+  for (unsigned number = region->whole_backed.find_set(0); number < kSlabsPerRegion;
+       number = region->whole_backed.find_set(number + 1)) {
+    if (region->slabs[number].dirty_bin >= need) return &region->slabs[number];
+  }
+  return slab;
+}
+
+}  // namespace
+
 bool FreeSlabs::search(From from, unsigned index, unsigned count, unsigned alignment, Slab** slab,
                        Fit* fit) {
   // The test also saves a small program from touching the pages of an empty index.
@@ -15,6 +30,7 @@ bool FreeSlabs::search(From from, unsigned index, unsigned count, unsigned align
     Slab* candidate =
         from == From::kDirty ? dirty_[index].smallest(need) : free_index(index).smallest(need);
     if (candidate == nullptr) return false;
+    if (from == From::kDirty && index == kWhole) candidate = first_whole(candidate, need);
     if (from == From::kDirty) {
       *fit = best_fit(dirty_bits(candidate), count, alignment);
       dirty_[index].place(candidate,

@@ -167,6 +167,31 @@ TEST_P(PageHeapTest, ALongRunLiesWhereTheFewestPagesMustBeBackedAnew) {
   model.check();
 }
 
+TEST_P(PageHeapTest, ShortRunsBeginInTheFirstOfManyFreeBlocksAndLeaveTheOthersForLongOnes) {
+  for (const bool ascending : {true, false}) {
+    PageHeapModel model;
+    fake::reset();
+    fake::set_granularity(GetParam());
+    model.heap().keep_falls();
+    constexpr unsigned kSlabs = 9;
+    std::vector<uintptr_t> slabs;
+    for (unsigned i = 0; i < kSlabs; ++i)
+      slabs.push_back(model.large(kPagesPerSlab, 1, kSlabBytes));
+    ASSERT_EQ(slabs.back(), slabs.front() + (kSlabs - 1) * kSlabBytes);
+    for (unsigned i = 0; i < kSlabs; ++i) model.free(slabs[ascending ? i : kSlabs - 1 - i]);
+    // This request makes parked runs join the bitmaps.
+    model.free(model.large(kPagesPerSlab + 1));
+    const uint64_t fresh = model.heap().stats().fresh_pages;
+    const size_t pages = kPagesPerSlab / 2 + 1;
+    EXPECT_EQ(model.large(pages) / kSlabBytes, slabs[0] / kSlabBytes);
+    EXPECT_EQ(model.large(pages) / kSlabBytes, slabs[1] / kSlabBytes);
+    EXPECT_NE(model.large((kSlabs - 2) * kPagesPerSlab), 0u);
+    EXPECT_EQ(model.heap().stats().fresh_pages, fresh);
+    model.check();
+    model.free_all();
+  }
+}
+
 // The free pages from the whole slab `first` on, and the number of the slab behind the stretch.
 std::pair<size_t, unsigned> stretch_at(const Region* region, unsigned first) {
   unsigned end = first;
