@@ -647,8 +647,8 @@ int main(int argc, char** argv) {
     };
     const size_t after = memory_figures().resident;
     std::printf("{\"live\":%lld,\"peak\":%llu,\"end\":%llu,\"seconds\":%.3f}\n",
-                static_cast<long long>(most_live), beyond(resident_high_water()),
-                beyond(after), static_cast<double>(processor_ns()) * 1e-9);
+                static_cast<long long>(most_live), beyond(resident_high_water()), beyond(after),
+                static_cast<double>(processor_ns()) * 1e-9);
     return 0;
   }
   if (list == "yes") return 0;
