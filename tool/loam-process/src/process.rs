@@ -342,6 +342,16 @@ pub fn is_being_killed(pid: Pid) -> bool {
 /// Resident bytes that belong to no file and to no shared memory, exact to the kernel's batches of
 /// counting: the cheapest figure. None for a process that has ended.
 pub fn private_bytes(pid: Pid) -> Option<u64> {
+    let (resident, shared) = resident_and_shared(pid)?;
+    Some(resident.saturating_sub(shared))
+}
+
+/// Resident bytes, as exact. None for a process that has ended.
+pub fn resident_bytes(pid: Pid) -> Option<u64> {
+    Some(resident_and_shared(pid)?.0)
+}
+
+fn resident_and_shared(pid: Pid) -> Option<(u64, u64)> {
     let read = |pid| read_short(&format!("/proc/{pid}/statm")).ok();
     let own = read(pid)?;
     let text = match own.first() {
@@ -350,9 +360,8 @@ pub fn private_bytes(pid: Pid) -> Option<u64> {
     };
     let text = std::str::from_utf8(&text).ok()?;
     let mut words = text.split_ascii_whitespace().skip(1);
-    let mut pages = || words.next()?.parse::<u64>().ok();
-    let (resident, shared) = (pages()?, pages()?);
-    Some(resident.saturating_sub(shared) * rustix::param::page_size() as u64)
+    let mut bytes = || Some(words.next()?.parse::<u64>().ok()? * rustix::param::page_size() as u64);
+    Some((bytes()?, bytes()?))
 }
 
 /// The fields of `/proc/PID/stat` that are used here.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use loam_format::memory::ReadError;
 use loam_process::mappings;
-use loam_process::process::{private_bytes, Identity, Pid};
+use loam_process::process::{resident_bytes, Identity, Pid};
 use loam_process::trim::Outcome;
 
 use super::{failure, Reason};
@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// What a trim would give back.
 pub fn predict(identity: &Identity) -> Result<Outcome, Reason> {
     let begun = Instant::now();
-    let resident = resident(identity.key.pid);
+    let resident = resident_bytes(identity.key.pid).unwrap_or(0);
     let evidence = Examined::of(identity).map_err(failure)?.evidence;
     let heap = evidence.heap.map_err(Reason::Failure)?;
     Ok(Outcome {
@@ -46,7 +46,7 @@ pub fn predict(identity: &Identity) -> Result<Outcome, Reason> {
 pub fn trim(identity: &Identity) -> Result<Outcome, Reason> {
     let begun = Instant::now();
     let pid = identity.key.pid;
-    let before = resident(pid);
+    let before = resident_bytes(pid).unwrap_or(0);
     let request = Word::find(pid)?;
     request.ask()?;
     loop {
@@ -64,7 +64,7 @@ pub fn trim(identity: &Identity) -> Result<Outcome, Reason> {
             _ => thread::sleep(Duration::from_millis(2)),
         }
     }
-    let after = resident(pid);
+    let after = resident_bytes(pid).unwrap_or(0);
     Ok(Outcome {
         resident: (before, after),
         bytes: before.saturating_sub(after),
@@ -90,10 +90,6 @@ fn silent(is_stopped: bool) -> String {
 
 fn is_stopped(identity: &Identity) -> bool {
     Identity::sketch(identity.key.pid).is_ok_and(|now| matches!(now.state, 'T' | 't'))
-}
-
-fn resident(pid: Pid) -> u64 {
-    private_bytes(pid).unwrap_or(0)
 }
 
 /// The word by which a heap is asked.

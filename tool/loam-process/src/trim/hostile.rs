@@ -72,10 +72,13 @@ fn odd_programs_are_trimmed_or_refused_and_stay_whole() {
     }
 
     let program = Odd::start(&file, State::Corrupted);
-    let before = resident(program.pid());
+    let before = resident_bytes(program.pid()).unwrap();
     let refused = run(program.pid(), &OPTIONS);
     assert!(matches!(refused, Err(TrimError::Broken(_))), "{refused:?}");
-    assert!(resident(program.pid()) >= before, "nothing is dropped");
+    assert!(
+        resident_bytes(program.pid()).unwrap() >= before,
+        "nothing is dropped"
+    );
     program.end();
 
     let program = Odd::start(&file, State::Forbids);
@@ -200,7 +203,7 @@ fn a_number_that_was_used_again_means_another_process() {
         },
         ..patient
     };
-    let before = resident(other.pid());
+    let before = resident_bytes(other.pid()).unwrap();
     let watch = Watch(None);
     let setting = Setting {
         pid: patient.pid,
@@ -219,7 +222,7 @@ fn a_number_that_was_used_again_means_another_process() {
     assert!(matches!(refused, Err(TrimError::Ended)), "{refused:?}");
     assert_eq!(outcome.bytes, 0);
     assert!(
-        resident(other.pid()) + (1 << 20) >= before,
+        resident_bytes(other.pid()).unwrap() + (1 << 20) >= before,
         "nothing is dropped"
     );
     assert_eq!(tracer(other.pid()), None);

@@ -41,7 +41,8 @@ use crate::glibc::layout::{Layout, Version};
 use crate::glibc::{self, GlibcError, GlibcHeap};
 use crate::mappings::{self, Mapping};
 use crate::process::{
-    face, has_memory, permission_remedy, status_value, Pid, ProcessError, ProcessKey, Stat,
+    face, has_memory, permission_remedy, resident_bytes, status_value, Pid, ProcessError,
+    ProcessKey, Stat,
 };
 use loam_format::memory::ReadError;
 use outside::Frames;
@@ -308,7 +309,8 @@ pub fn predict(pid: Pid) -> Result<Outcome, TrimError> {
     let begun = Instant::now();
     let mut outcome = Outcome::default();
     let patient = Patient::open(pid, false)?;
-    outcome.resident = (resident(pid), resident(pid));
+    let resident = resident_bytes(pid).unwrap_or(0);
+    outcome.resident = (resident, resident);
     patient.look(&mut outcome)?;
     outcome.took = begun.elapsed();
     Ok(outcome)
@@ -339,7 +341,7 @@ impl Patient {
         let pid = self.pid;
         require_untraced(pid)?;
         let mut outcome = Outcome {
-            resident: (resident(pid), 0),
+            resident: (resident_bytes(pid).unwrap_or(0), 0),
             ..Outcome::default()
         };
         let setting = Setting {
@@ -362,7 +364,7 @@ impl Patient {
                 break;
             }
         }
-        outcome.resident.1 = resident(pid);
+        outcome.resident.1 = resident_bytes(pid).unwrap_or(0);
         outcome.took = begun.elapsed();
         Ok(outcome)
     }
@@ -477,16 +479,6 @@ fn threads_of(pid: Pid) -> Result<Vec<Pid>, TrimError> {
         .into_iter()
         .map(|(_, Reverse(thread))| thread)
         .collect())
-}
-
-/// Resident bytes of a process.
-fn resident(pid: Pid) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{}/statm", face(pid))).unwrap_or_default();
-    let pages = text
-        .split_whitespace()
-        .nth(1)
-        .and_then(|word| word.parse::<u64>().ok());
-    pages.unwrap_or(0) * plan::PAGE
 }
 
 fn require_untraced(pid: Pid) -> Result<(), TrimError> {
