@@ -231,7 +231,8 @@ void cache(Chance& chance) {
   for (Block& value : values) put(value);
 }
 
-// Trees of one node length after the other. One node in fifty stays, of every other tree for ever.
+// Trees of one node length after the other. One node in fifty stays, of every other tree to the
+// end.
 void trees(Chance& chance) {
   Blocks stay;
   for (size_t round = 0; round < 6; ++round) {
@@ -471,7 +472,7 @@ void meshes(Chance& chance) {
   for (Blocks& levels : all) put(levels);
 }
 
-// Connections with compressors, and sessions with small blocks: all of one come and go together.
+// Connections with compressors, and sessions with small blocks. All blocks of one go together.
 void come_and_go(Chance& chance, size_t number, int steps,
                  const std::function<bool(Blocks&)>& add) {
   std::vector<Blocks> all(number);
@@ -526,7 +527,8 @@ void graphs(Chance& chance) {
   put(all);
 }
 
-// The usual length grows from 100 bytes to 27 KB; the oldest two in three go at random.
+// The usual length grows from 100 bytes to 27 KB. Each time, blocks go at random until 60 MB are
+// left.
 void shifts(Chance& chance) {
   Blocks all;
   for (int phase = 0; phase < 10; ++phase) {
