@@ -131,7 +131,9 @@ LOAM_NOINLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
     return stay(block, slot_bytes, bytes);
   const size_t room = grows ? with_room_to_grow(slot_bytes, bytes) : bytes;
   void* moved = move_to(block, slot_bytes, room);
-  if (grows) current_cache->note_grown(moved, bytes);
+  // Where no memory is left, a block that gets shorter stays.
+  if (!grows) return LOAM_LIKELY(moved != nullptr) ? moved : stay(block, slot_bytes, bytes);
+  current_cache->note_grown(moved, bytes);
   if (LOAM_LIKELY(room == bytes)) return moved;
   if (LOAM_UNLIKELY(moved == nullptr)) return move_to(block, slot_bytes, bytes);
   if (LOAM_UNLIKELY(sampler.on())) sampler.resize(moved, usable_size(moved), bytes);

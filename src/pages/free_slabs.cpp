@@ -30,8 +30,8 @@ bool FreeSlabs::search(From from, unsigned index, unsigned count, unsigned align
     Slab* candidate =
         from == From::kDirty ? dirty_[index].smallest(need) : free_index(index).smallest(need);
     if (candidate == nullptr) return false;
-    if (from == From::kDirty && index == kWhole) candidate = first_whole(candidate, need);
     if (from == From::kDirty) {
+      if (index == kWhole) candidate = first_whole(candidate, need);
       *fit = best_fit(dirty_bits(candidate), count, alignment);
       dirty_[index].place(candidate,
                           fit->found ? fit->longest_left : longest_run(dirty_bits(candidate)));

@@ -85,6 +85,19 @@ TEST_F(PretendHeap, EveryRefusalIsANullWithErrnoAndNothingIsLost) {
   heap::free(huge);
 }
 
+TEST_F(PretendHeap, ABlockThatGetsShorterStaysWhereNoMemoryIsLeft) {
+  void* const block = heap::allocate(30'000);
+  for (unsigned call = 0; call < fake::kCalls; ++call) fake::fail(Call(call));
+  std::vector<void*> got;
+  for (const size_t bytes : {30'000u, 9'000u}) {
+    while (void* more = heap::allocate(bytes)) got.push_back(more);
+  }
+  EXPECT_EQ(heap::reallocate(block, 9'000), block);
+  fake::clear_failures();
+  heap::free(block);
+  for (void* more : got) heap::free(more);
+}
+
 TEST_F(PretendHeap, WithoutARegionALargeBlockGetsItsOwnMapping) {
   fake::fail(Call::kReserve);
   fake::fail(Call::kCommit);
