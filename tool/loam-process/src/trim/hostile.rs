@@ -254,6 +254,10 @@ fn a_traced_process_is_refused() {
             "{refused:?}"
         );
     });
+    // A thread traces until it has ended, which may be a moment after it was joined.
+    while tracer(pid).is_some() {
+        std::thread::yield_now();
+    }
     // Whoever traced it a moment ago has gone, and no right is missing.
     let gone = super::refused(pid).to_string();
     assert!(gone.contains("traced it at that moment"), "{gone}");
