@@ -75,6 +75,12 @@ void put(Blocks& blocks) {
   blocks.clear();
 }
 
+/// Frees the oldest ones until so many are left.
+template <typename Element>
+void keep(std::deque<Element>& all, size_t most) {
+  for (; all.size() > most; all.pop_front()) put(all.front());
+}
+
 void resize(Block& block, size_t bytes) {
   const size_t before = block.bytes;
   block.memory = static_cast<char*>(must(std::realloc(block.memory, bytes), bytes));
@@ -128,11 +134,9 @@ void columns(Chance& chance) {
       table.push_back(get_aligned(rows * kWidths[chance.below(std::size(kWidths))], 64));
     table.push_back(get(rows * chance.between(5, 20)));
     tables.push_back(std::move(table));
-    if (tables.size() <= 2) continue;
-    put(tables.front());
-    tables.pop_front();
+    keep(tables, 2);
   }
-  for (Blocks& table : tables) put(table);
+  keep(tables, 0);
 }
 
 // One array that doubles, small blocks and one long one, again and again; a few long ones stay.
@@ -228,7 +232,7 @@ void cache(Chance& chance) {
     values.push_back(get(std::min<size_t>(chance.lognormal(800, 1.6) + 16, 5'000'000)));
     for (; live_bytes > kRoom; values.pop_front()) put(values.front());
   }
-  for (Block& value : values) put(value);
+  keep(values, 0);
 }
 
 // Trees of one node length after the other. One node in fifty stays, of every other tree to the
@@ -275,11 +279,9 @@ void texts(Chance& chance) {
     while (text.bytes < length) resize(text, 2 * text.bytes);
     resize(text, length);
     all.push_back(text);
-    if (all.size() <= 60) continue;
-    put(all.front());
-    all.pop_front();
+    keep(all, 60);
   }
-  for (Block& text : all) put(text);
+  keep(all, 0);
 }
 
 // A queue that fills and drains, each time with messages of another length.
@@ -288,7 +290,7 @@ void queues(Chance& chance) {
     std::deque<Block> queue;
     for (size_t bytes = 0; bytes < 150'000'000; bytes += queue.back().bytes)
       queue.push_back(get(part(length, 0.5 + chance.share())));
-    for (; !queue.empty(); queue.pop_front()) put(queue.front());
+    keep(queue, 0);
   }
 }
 
@@ -330,11 +332,9 @@ void memtables(Chance& chance) {
     for (size_t bytes = 0; bytes < 20'000'000; bytes += table.back().bytes)
       table.push_back(get(chance.one_in(500) ? 256 << 10 : chance.between(50, 1000)));
     tables.push_back(std::move(table));
-    if (tables.size() <= 4) continue;
-    put(tables.front());
-    tables.pop_front();
+    keep(tables, 4);
   }
-  for (Blocks& table : tables) put(table);
+  keep(tables, 0);
 }
 
 // Triplets in arrays that grow by half, then the arrays of a sparse matrix in their exact length.
@@ -570,16 +570,13 @@ void documents(Chance& chance) {
     put(document);
     document = next;
     if (i % 3 == 0) history.push_back(get(chance.magnitude(100, 2e6)));
-    if (history.size() > 100) {
-      put(history.front());
-      history.pop_front();
-    }
+    keep(history, 100);
     if (document.bytes <= 20'000'000 && document.bytes >= 2'000'000) continue;
     put(document);
     document = get(8'000'000);
   }
   put(document);
-  for (Block& change : history) put(change);
+  keep(history, 0);
 }
 
 // Aligned pages of a buffer pool, one in eight four times as long.

@@ -244,13 +244,14 @@ fn pool_blocks(
         }
         free = u64_at(bytes, (free - address) as usize).unwrap_or(0);
     }
-    let live = is_free.iter().filter(|free| !**free).count() as u64;
+    let mut live = 0;
     let mut is_touched = vec![false; bytes.len() / PAGE as usize];
     for (place, _) in is_free.iter().enumerate().filter(|(_, free)| !**free) {
         let first = HEADER + place as u64 * size;
-        for page in first / PAGE..=(first + size - 1) / PAGE {
-            is_touched[page as usize] = true;
-        }
+        let pages = first / PAGE..=(first + size - 1) / PAGE;
+        pages.for_each(|page| is_touched[page as usize] = true);
+        stretch.push(address + first, size);
+        live += 1;
     }
     let free_pages = is_touched.iter().filter(|touched| !**touched).count() as u64;
     pools.free_page_bytes += free_pages * PAGE;
@@ -261,9 +262,6 @@ fn pool_blocks(
     pools.used_pool_bytes += bytes.len() as u64;
     pools.blocks += live;
     pools.block_bytes += live * size;
-    for (place, _) in is_free.iter().enumerate().filter(|(_, free)| !**free) {
-        stretch.push(address + HEADER + place as u64 * size, size);
-    }
 }
 
 /// The types of CPython's objects.

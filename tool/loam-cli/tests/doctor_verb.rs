@@ -595,17 +595,21 @@ fn free_pages_that_another_process_has_too_are_no_gain() {
 }
 
 /// With glibc.malloc.hugetlb=2 the main arena lies in mappings.
+fn with_heap_in_mappings(pattern: &str) -> Patient {
+    let mut command = Command::new(program("patients"));
+    command
+        .args([pattern, "3"])
+        .env_remove("LD_PRELOAD")
+        .env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2");
+    Patient::of(&mut command)
+}
+
 #[test]
 fn beside_a_heap_that_was_not_seen_no_program_is_called_healthy() {
     if !can_read_glibc() {
         return;
     }
-    let mut command = Command::new(program("patients"));
-    command
-        .args(["wait", "3"])
-        .env_remove("LD_PRELOAD")
-        .env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2");
-    let patient = Patient::of(&mut command);
+    let patient = with_heap_in_mappings("wait");
     let (code, document) = patient.diagnosis(&[]);
     let heap = &document["evidence"]["heap"];
     let resident = document["evidence"]["resident_bytes"].as_f64().unwrap();
@@ -622,12 +626,7 @@ fn holes_at_the_ends_of_an_arenas_parts_count() {
     if !can_read_glibc() {
         return;
     }
-    let mut command = Command::new(program("patients"));
-    command
-        .args(["keep", "3"])
-        .env_remove("LD_PRELOAD")
-        .env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2");
-    let patient = Patient::of(&mut command);
+    let patient = with_heap_in_mappings("keep");
     let (_, document) = patient.diagnosis(&[]);
     let heap = &document["evidence"]["heap"];
     let whole = heap["trim"]["bytes"].as_f64().unwrap();

@@ -143,6 +143,15 @@ pub fn ambiguous(target: &Target, found: &[Identity], remedy: &str) -> String {
     message
 }
 
+/// The one process that a word means which may as well be the name of a file. `no_file`: why it is
+/// none, as the begin of a sentence. The error is a sentence.
+pub fn one_or_file(word: &str, no_file: &str) -> Result<Identity, String> {
+    one(&word.parse()?).map_err(|error| match error {
+        ChoiceError::NoSuchName { .. } => format!("{no_file}, and {error}"),
+        error => error.to_string(),
+    })
+}
+
 /// The processes that the target means: one for a number, one or more for a name.
 pub fn find(target: &Target) -> Result<Vec<Identity>, ChoiceError> {
     match target {

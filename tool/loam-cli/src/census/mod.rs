@@ -15,7 +15,7 @@ use loam_census::document::{self, Document, BETWEEN};
 use loam_census::page;
 use loam_format::units::bytes;
 use loam_lab::store::Store;
-use loam_process::choose::{self, ChoiceError};
+use loam_process::choose;
 use loam_process::process::Identity;
 
 use crate::exit::Exit;
@@ -90,14 +90,12 @@ fn whom(target: &str) -> Result<Whom> {
     if target.contains('/') || path.is_file() && looks_like_core(path) {
         return Ok(Whom::Core(path.to_owned()));
     }
-    let named: choose::Target = target.parse().map_err(|error: String| anyhow!(error))?;
-    match choose::one(&named) {
-        Err(error @ ChoiceError::NoSuchName { .. }) => match path.is_file() {
-            true => bail!("{target} is no core, and {error}"),
-            false => bail!("there is no file {target}, and {error}"),
-        },
-        found => Ok(Whom::Process(found?)),
-    }
+    let no_file = match path.is_file() {
+        true => format!("{target} is no core"),
+        false => format!("there is no file {target}"),
+    };
+    let found = choose::one_or_file(target, &no_file);
+    found.map(Whom::Process).map_err(|error| anyhow!(error))
 }
 
 fn take(whom: &Whom, options: &CensusOptions) -> Result<Document> {

@@ -117,12 +117,12 @@ fn round(
 ) -> Result<()> {
     let key = identity.key;
     let resident = || private_bytes(key.pid).unwrap_or(0);
-    if !keeper.is_due(key, Instant::now(), resident())
-        || !is_wanted(identity, options)
-        || !trim::may_be_trimmed(identity)
-    {
+    if !keeper.is_due(key, Instant::now(), resident()) || !is_wanted(identity, options) {
         return Ok(());
     }
+    let Some(heap) = trim::trimmable(identity) else {
+        return Ok(());
+    };
     let begun = Instant::now();
     let could = match trim::predict(identity) {
         Ok(found) => found.could,
@@ -144,7 +144,7 @@ fn round(
     tally.add(&identity.name, &outcome);
     let said = match options.json {
         true => trim::document(identity, false, &Ok(outcome)).to_string() + "\n",
-        false => first_line(identity, options) + &text(&outcome, false),
+        false => first_line(identity, heap, options) + &text(&outcome, false),
     };
     output::write_stdout(&said)?;
     Ok(())

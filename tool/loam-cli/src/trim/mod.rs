@@ -29,8 +29,8 @@ pub fn run(options: &TrimOptions) -> Result<Exit> {
     let mut documents = Vec::new();
     for identity in chosen(options)? {
         // The error of a process that can not be trimmed stands alone.
-        if !options.json && trim::may_be_trimmed(&identity) {
-            output::write_stdout(&first_line(&identity, options))?;
+        if let (false, Some(heap)) = (options.json, trim::trimmable(&identity)) {
+            output::write_stdout(&first_line(&identity, heap, options))?;
         }
         // What goes wrong with one process is said, and the others are trimmed all the same.
         let done = trim::run(&identity, &options.wish);
@@ -78,7 +78,7 @@ fn chosen(options: &TrimOptions) -> Result<Vec<Identity>> {
     if is_all {
         // A look needs no stop.
         found.retain(|identity| {
-            trim::may_be_trimmed(identity)
+            trim::trimmable(identity).is_some()
                 && matches!(trim::predict(identity), Ok(could) if could.could >= options.wish.above)
         });
     }
@@ -93,10 +93,9 @@ fn is_wanted(identity: &Identity, options: &TrimOptions) -> bool {
     is_in && options.when_limit.is_none_or(is_near)
 }
 
-fn first_line(identity: &Identity, options: &TrimOptions) -> String {
+fn first_line(identity: &Identity, heap: Heap, options: &TrimOptions) -> String {
     let (name, pid) = (&identity.name, identity.key.pid);
-    let is_loams = trim::kind(pid).is_ok_and(|heap| heap == Heap::Loam);
-    match (options.wish.dry_run, is_loams) {
+    match (options.wish.dry_run, heap == Heap::Loam) {
         (true, true) => format!(
             "{name} ({pid}): a dry run, which changes nothing; a trim asks its own heap, which is \
              Loam and trims at the process's next slow call\n"

@@ -72,10 +72,11 @@ pub fn kind(pid: Pid) -> Result<Heap, Reason> {
     }
 }
 
-/// Of all processes only those are trimmed that can be.
-pub fn may_be_trimmed(identity: &Identity) -> bool {
+/// The heap of a process that can be trimmed now. Of all processes only these are trimmed.
+pub fn trimmable(identity: &Identity) -> Option<Heap> {
     let pid = identity.key.pid;
-    !identity.of_the_kernel && trim::tracer(pid).is_none() && kind(pid).is_ok()
+    let is_out = identity.of_the_kernel || trim::tracer(pid).is_some();
+    (!is_out).then(|| kind(pid).ok())?
 }
 
 /// What a trim would give back.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail, Result};
 
-use loam_process::choose::{self, ChoiceError, Target};
+use loam_process::choose;
 use loam_process::process::Identity;
 
 use crate::replay::{self, Survey};
@@ -41,11 +41,7 @@ pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
     if process.is_some() {
         bail!("--process chooses a process of a trace, and there is no file {target}");
     }
-    let named: Target = target.parse().map_err(|error: String| anyhow!(error))?;
-    match choose::one(&named) {
-        Err(error @ ChoiceError::NoSuchName { .. }) => {
-            bail!("there is no file {target}, and {error}")
-        }
-        found => Ok(Named::Process(found?)),
-    }
+    let no_file = format!("there is no file {target}");
+    let found = choose::one_or_file(target, &no_file);
+    found.map(Named::Process).map_err(|error| anyhow!(error))
 }

@@ -488,7 +488,7 @@ impl Trim {
     }
 
     /// The hole ends, before a block or before the fences at the end of a part of the arena.
-    fn close(&mut self, behind: Option<&Chunk>, residency: &Residency, figures: &mut ArenaFigures) {
+    fn close(&mut self, next: Option<&Chunk>, residency: &Residency, figures: &mut ArenaFigures) {
         let (start, end) = std::mem::take(&mut self.hole);
         if start == end {
             return;
@@ -497,13 +497,11 @@ impl Trim {
         if end - start > figures.longest_hole {
             figures.longest_hole = end - start;
             figures.behind_longest_hole = Sum::default();
-            if let Some(chunk) = behind {
+            if let Some(chunk) = next {
                 figures.behind_longest_hole.add(chunk.size);
             }
         }
-        let first = (start + Self::LINKS).next_multiple_of(pages::PAGE);
-        let behind = end & !(pages::PAGE - 1);
-        if first < behind {
+        if let Some((first, behind)) = whole_pages(start + Self::LINKS, end) {
             figures.whole_pages += behind - first;
             let resident = residency.resident(first, behind);
             figures.trimmable += resident;
@@ -516,12 +514,16 @@ impl Trim {
 /// Resident bytes of the whole pages of a free chunk behind so many bytes of it, without those that
 /// other processes have too.
 fn own_pages(chunk: &Chunk, kept: u64, residency: &Residency) -> u64 {
-    let first = (chunk.address + kept).next_multiple_of(pages::PAGE);
-    let behind = (chunk.address + chunk.size) & !(pages::PAGE - 1);
-    if first >= behind {
-        return 0;
-    }
-    residency.resident(first, behind) - residency.common(first, behind)
+    whole_pages(chunk.address + kept, chunk.address + chunk.size).map_or(0, |(first, behind)| {
+        residency.resident(first, behind) - residency.common(first, behind)
+    })
+}
+
+/// The begin and the end of the pages that lie whole in a range, if there are any.
+fn whole_pages(start: u64, end: u64) -> Option<(u64, u64)> {
+    let first = start.next_multiple_of(pages::PAGE);
+    let behind = end & !(pages::PAGE - 1);
+    (first < behind).then_some((first, behind))
 }
 
 /// Pages that lie whole within a long block and are not resident, in bytes.
@@ -530,12 +532,10 @@ fn untouched(chunk: &Chunk, residency: &Residency) -> u64 {
     if chunk.size < pages::PAGE {
         return 0;
     }
-    let first = (chunk.address + 16).next_multiple_of(pages::PAGE);
-    let behind = (chunk.address + chunk.size) & !(pages::PAGE - 1);
-    match behind.checked_sub(first) {
-        Some(bytes @ 1..) => bytes - residency.resident(first, behind),
-        _ => 0,
-    }
+    let whole = whole_pages(chunk.address + HEADER, chunk.address + chunk.size);
+    whole.map_or(0, |(first, behind)| {
+        behind - first - residency.resident(first, behind)
+    })
 }
 
 /// The arena of an address.
