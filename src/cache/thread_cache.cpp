@@ -160,7 +160,6 @@ void ThreadCache::retire_magazine(unsigned size_class) {
   t.set_capacity(0);
   t.idle = 0;
   disarm(size_class);
-  default_small_heap.release_kept_span(size_class, home);
 }
 
 void ThreadCache::collect() {

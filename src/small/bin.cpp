@@ -116,7 +116,7 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
   }
   // Only now, because the loop above may name such a span again.
   for (unsigned i = 0; i < leaving; ++i) {
-    if (counts_.empty_spans <= more_empty_) {
+    if (counts_.empty_spans < most_empty_) {
       push_empty(spans[i]);
     } else {
       release_span(spans[i], giving.info.slots, &giving.gone);
@@ -310,7 +310,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
   const ptrdiff_t bytes = info.bytes;
   SpanFinder spans;
   unsigned done = 0;
-  for (; count - done >= slots && !empty_.empty(); done += slots) {
+  for (; count - done >= slots; done += slots) {
     void* const* const here = pointers + done;
     const uintptr_t first = reinterpret_cast<uintptr_t>(here[0]);
     const ptrdiff_t step = static_cast<char*>(here[1]) - static_cast<char*>(here[0]);
@@ -320,7 +320,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     if ((step > 0 ? first : reinterpret_cast<uintptr_t>(here[slots - 1])) != span_base(span)) break;
     if (run_length(here, slots, step) != slots) break;
     span->free_slots = static_cast<uint16_t>(slots);
-    if (LOAM_UNLIKELY(counts_.empty_spans <= more_empty_)) {
+    if (LOAM_UNLIKELY(counts_.empty_spans < most_empty_)) {
       mark_all_free(span, slots);
       counts_.free_slots += slots;
       push_empty(span);
@@ -378,7 +378,7 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
   if (const unsigned whole = give_whole_spans(size_class, pointers, count, &giving.gone)) {
     if (LOAM_LIKELY(whole == count)) {
       if (giving.gone != nullptr) pages.free_spans(giving.gone);
-      if (LOAM_UNLIKELY(more_empty_ != 0) && idle_.begin_watch(backed_bytes(giving.info.bytes)))
+      if (LOAM_UNLIKELY(most_empty_ != 0) && idle_.begin_watch(backed_bytes(giving.info.bytes)))
         pages.hints().set_spans_wait(true);
       return;
     }
@@ -463,7 +463,7 @@ size_t Bin::lendable_bytes_hint(unsigned size_class) const {
 }
 
 void Bin::keep_empty_locked(size_t bytes, unsigned size_class) {
-  more_empty_ = static_cast<uint16_t>(bytes / Pages(class_info(size_class).pages).bytes());
+  most_empty_ = static_cast<uint16_t>(bytes / Pages(class_info(size_class).pages).bytes());
 }
 
 unsigned Bin::release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most) {
@@ -625,7 +625,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
     unbacked += count_bits(span->unbacked_pages);
     ++empty;
   }
-  if (!empty_.is_valid() || empty != counts_.empty_spans || empty > more_empty_ + size_t{1})
+  if (!empty_.is_valid() || empty != counts_.empty_spans || empty > most_empty_)
     return false;
   return free_slots == counts_.free_slots && unbacked == counts_.unbacked_pages &&
          totals_.taken - totals_.given ==

@@ -138,12 +138,10 @@ class Bin {
 
   /// Sets the bin's number among the bins of its class. pre: the bin has no span yet
   void set_number(unsigned number) { number_ = static_cast<uint8_t>(number); }
-  /// Keeps `bytes` bytes in empty spans from now on, at least one span.
+  /// Keeps up to `bytes` bytes in empty spans from now on. Without this call a bin keeps none.
   void keep_empty_locked(size_t bytes, unsigned size_class);
-  /// Whether there are empty spans beyond the one that every bin may keep. Takes no lock.
-  [[nodiscard]] bool has_empty_hint() const { return counts_.empty_spans > 1; }
-  /// Whether there is exactly one empty span, which every bin may keep. Takes no lock.
-  [[nodiscard]] bool has_one_empty_hint() const { return counts_.empty_spans == 1; }
+  /// Whether there are empty spans. Takes no lock.
+  [[nodiscard]] bool has_empty_hint() const { return counts_.empty_spans != 0; }
   /// Gives up to `most` empty spans to the page heap. Returns how many.
   [[nodiscard]] unsigned release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most);
   /// True, once in a while, if threads contend for the lock so often that the class should have
@@ -233,13 +231,13 @@ class Bin {
 
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty
-  uint16_t more_empty_ = 0;
+  uint16_t most_empty_ = 0;
   uint8_t number_ = 0;  // Span::bin of its spans
   RemoteQueue remote_;
   List<Span> lists_[kLists];
-  // Empty spans, which are in no other list. One is kept; otherwise a class at its edge would churn
-  // the page heap. If threads contend for the class, more_empty_ further spans are kept, because
-  // one thread soon takes what another has freed.
+  // Empty spans, which are in no other list. If threads contend for the class, up to most_empty_ of
+  // them are kept, because one thread soon takes what another has freed. Otherwise other classes get
+  // them at once (decision 30).
   List<Span> empty_;
   Counts counts_;
   IdleSlots idle_;

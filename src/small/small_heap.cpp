@@ -63,13 +63,6 @@ void SmallHeap::release_empty_spans() {
   });
 }
 
-void SmallHeap::release_kept_span(unsigned size_class, unsigned home) {
-  Bin& bin = bin_of(size_class, home);
-  if (!bin.has_one_empty_hint() || !bin.mutex().try_lock()) return;
-  static_cast<void>(bin.release_empty_locked(pages(), size_class, 1));
-  bin.mutex().unlock();
-}
-
 void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned count,
                          const void* giver) {
   Bin& bin = bins_[size_class];
@@ -350,7 +343,7 @@ void SmallHeap::give_back_fall() {
   for_each_class([&](unsigned c) {
     if (bins_[c].stash().blocks() != 0) empty_stash(c, true);
     for_each_bin(c, [&](Bin& bin) {
-      if (!bin.remote().empty() || bin.has_one_empty_hint()) {
+      if (!bin.remote().empty() || bin.has_empty_hint()) {
         in_drained(bin, c, [&] {
           if (bin.fallen_bytes_hint(c) == 0)
             static_cast<void>(bin.release_empty_locked(pages(), c, ~0u));

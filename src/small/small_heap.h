@@ -42,17 +42,12 @@ class alignas(kPageBytes) SmallHeap {
   [[nodiscard]] unsigned take_slots(Refill&& refill);
 
   /// Call when a large run took fresh pages. Gives the page heap memory that may serve the next
-  /// run: all empty spans that bins keep beyond one. For a run no longer than the longest span, it
+  /// run: all empty spans that bins keep. For a run no longer than the longest span, it
   /// also gives whole free pages of sparse spans.
   void make_room_for_runs(Pages run);
   /// Does the first half of make_room_for_runs(). Costs almost nothing if no class has several
   /// bins.
   void release_empty_spans();
-
-  /// Gives the empty span that a bin keeps for its class to the page heap, if there is exactly one.
-  /// Call it for a class from which a thread took nothing for a while. Does nothing if another
-  /// thread holds the bin's lock.
-  void release_kept_span(unsigned size_class, unsigned home);
 
   enum class Wait {
     kNo,  ///< leave the slots in the remote queue instead of waiting for the bin
@@ -129,7 +124,7 @@ class alignas(kPageBytes) SmallHeap {
     // acquire pairs with the release in use_more_bins(): the bin then knows its number
     return 1u << doublings_[size_class].load(std::memory_order_acquire);
   }
-  /// The most bytes that each bin keeps in empty spans beyond one, if its class has several bins.
+  /// The most bytes that each bin keeps in empty spans, if its class has several bins.
   /// The reason: one thread soon takes what another has freed. These spans serve any thread before
   /// a fresh page is touched. Measured (decision 35).
   static constexpr size_t kEmptyBytes = size_t{1} << 20;

@@ -266,7 +266,7 @@ TEST_F(ThreadCacheTest, AClassThatFellIdleIsEmptiedByTheTrafficOfOthers) {
       }
     }
     EXPECT_EQ(current_cache->held_blocks(10), 0u);
-    EXPECT_EQ(default_small_heap.stats(10).spans, 0u) << "nor is an empty span kept for it";
+    EXPECT_EQ(default_small_heap.stats(10).spans, 0u);
     for (void* block : blocks) release(block);
   });
 }

@@ -27,6 +27,7 @@ TEST_P(LendingSpans, LendExactlyThePagesThatNoUsedSlotTouches) {
   Random random = test::seeded(1);
   LOAM_TRACE_SEED(random);
   BinModel model(size_class());
+  model.pages().keep_falls();
   model.take(30 * model.info().slots, true);
   model.give_live(model.pick(random, model.live().size() * 9 / 10));
   model.check();
