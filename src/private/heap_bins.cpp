@@ -161,7 +161,6 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
       if ((got != 0 && account_.maximum != 0) || (run = add_span(bin, size_class, why)) == nullptr)
         break;
     }
-    if (run == bin->kept_empty) bin->kept_empty = nullptr;
     unsigned some = wanted - got < run->free_slots ? wanted - got : run->free_slots;
     run->free_slots = static_cast<uint16_t>(run->free_slots - some);
     bin->free_slots -= some;
@@ -244,33 +243,16 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
     bin->given += given;
     fall_.fallen += given * static_cast<size_t>(slot_bytes);
     move_to_list(bin->lists, run, heap_list_of(run));
-    if (LOAM_LIKELY(run->free_slots != run->slots)) continue;
-    if (bin->kept_empty == nullptr) {
-      bin->kept_empty = run;
-    } else if (bin->kept_empty != run) {
-      release_span(bin, run);
-    }
+    if (LOAM_UNLIKELY(run->free_slots == run->slots)) release_span(bin, run);
   }
 }
 
 void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
   LOAM_ASSERT(run->free_slots == run->slots);
-  if (bin->kept_empty == run) bin->kept_empty = nullptr;
   move_to_list(bin->lists, run, kNoHeapList);
   --bin->spans;
   bin->free_slots -= run->slots;
   release_run(run);
-}
-
-void PrivateHeap::release_empty_spans() {
-  if (mixed_.starter != nullptr && mixed_.starter->free_slots == mixed_.starter->slots)
-    release_mixed(mixed_.starter);
-  for (HeapBins* group : groups_) {
-    if (group == nullptr) continue;
-    for (HeapBin& bin : group->bins) {
-      if (bin.kept_empty != nullptr) release_span(&bin, bin.kept_empty);
-    }
-  }
 }
 
 Pages PrivateHeap::purge_inside(HeapRun* run) {

@@ -234,7 +234,8 @@ void PrivateHeap::bring_home() {
     flush_all(cache);
   }
   release_all_held_back();
-  release_empty_spans();
+  if (mixed_.starter != nullptr && mixed_.starter->free_slots == mixed_.starter->slots)
+    release_mixed(mixed_.starter);
 }
 
 void PrivateHeap::reclaim() {

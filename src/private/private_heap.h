@@ -28,8 +28,6 @@ struct HeapBin {
   static constexpr unsigned kLists = 3;  // by share of used slots; fullest first, as in Bin
   HeapRun* lists[kLists];
   uint32_t in_mixed;  // live blocks in mixed runs
-  uint32_t unused;
-  HeapRun* kept_empty;  // one empty span stays, or a class at the edge would churn the page heap
   uint32_t spans;
   uint32_t free_slots;
   uint64_t taken;
@@ -238,7 +236,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void note_backed(HeapRun* run, size_t slot, size_t count);
   void give(const CacheSlot* slots, unsigned count);
   void release_span(HeapBin* bin, HeapRun* run);
-  void release_empty_spans();
   Pages purge_inside(HeapRun* run);
   [[nodiscard]] bool bins_are_valid() const;
 
