@@ -625,8 +625,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
     unbacked += count_bits(span->unbacked_pages);
     ++empty;
   }
-  if (!empty_.is_valid() || empty != counts_.empty_spans || empty > most_empty_)
-    return false;
+  if (!empty_.is_valid() || empty != counts_.empty_spans || empty > most_empty_) return false;
   return free_slots == counts_.free_slots && unbacked == counts_.unbacked_pages &&
          totals_.taken - totals_.given ==
              counts_.spans * info.slots - counts_.absent_slots - counts_.free_slots;
