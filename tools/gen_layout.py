@@ -24,6 +24,7 @@ TARGET = pathlib.Path(__file__).resolve().parent.parent / "src/api/layout.ld"
 BEGIN, END = "    /* Begin of what tools/gen_layout.py writes. */\n", "    /* Its end. */\n"
 PROGRAMS = [  # what a program's start runs leads, because every one of them runs it
     ["cat", "/etc/passwd"],
+    ["sleep", "0.1"],
     ["sort"],
     ["bash", "-c", "for i in {1..2000}; do a[$i]=$i$i; done"],
     ["gawk", "{c[$0]++}", "/etc/services"],
@@ -39,8 +40,9 @@ PROGRAMS = [  # what a program's start runs leads, because every one of them run
     ["lua5.4", "-e", 'local t = {} for i = 1, 20000 do t[i] = ("x"):rep(i % 500) end'],
     ["ruby", "-e", 'a = (1..20000).map { |i| "x" * (i % 500) }'],
     ["php", "-r", '$a = []; for ($i = 0; $i < 20000; $i++) $a[] = str_repeat("x", $i % 300);'],
-    ["python3", "-c", "import threading as t; w = [t.Thread(target=lambda: [str(i) * 9 for i in "
-     "range(9000)]) for _ in range(3)]; [x.start() for x in w]; [x.join() for x in w]"],
+    ["python3", "-c", "import asyncio, threading as t; w = [t.Thread(target=lambda: [str(i) * 9 "
+     "for i in range(9000)]) for _ in range(3)]; [x.start() for x in w]; [x.join() for x in w]; "
+     "asyncio.run(asyncio.sleep(0.1))"],
 ]  # fmt: skip
 
 

@@ -8,8 +8,7 @@ namespace loam {
 unsigned array_slots(unsigned size_class, unsigned growths) {
   const unsigned most = max_capacity(size_class);
   if (has_fixed_array(size_class)) return most;
-  unsigned slots = kFirstArray;
-  for (; growths != 0; --growths) slots *= kArrayGrowth;
+  const unsigned slots = kFirstArray << growths;
   return slots < most ? slots : most;
 }
 
@@ -36,7 +35,7 @@ bool resize_array(unsigned size_class, Magazine m, Tuning& t, RecentFrees& recen
   t.set_capacity(capacity);
   // At once, because such a child frees the array that it finds, by this length. The likeliest
   // place for a fork() is the lock with which this thread frees the old array.
-  t.array_growths = growths & Tuning::kMostGrowths;
+  t.set_growths(growths);
   m.set_head(slots + held);
   // Before the old array's pages may go to another thread, no limit may point into it.
   m.arm();

@@ -9,10 +9,6 @@ namespace loam {
 
 /// Blocks of mixed spans have any size up to 8 KiB; each is counted as this many bytes.
 inline constexpr size_t kMixedBytes = 512;
-/// An array that is too short becomes this many times as long, while its magazine doubles. So every
-/// other growth stays in place, and an array becomes longer as often as Tuning counts.
-inline constexpr unsigned kArrayGrowth = 4;
-
 /// What a class did since the last collection. The collection armed its magazine, so the first
 /// call after it is a slow one.
 enum class Use : uint8_t { kNone, kHit, kMissed };
@@ -24,24 +20,24 @@ struct [[gnu::packed]] Tuning {
                            ///< magazine
   Use use : 2;
   Way last_way : 2;
-  uint8_t array_growths : 2;  ///< how often the array was made longer
-  uint8_t idle : 6;           ///< collections since the class lost its magazine
+  uint8_t array_growths : 3;  ///< how often the array was doubled
+  uint8_t idle : 5;           ///< collections since the class lost its magazine
 
-  static constexpr unsigned kMostGrowths = 3;
-  static constexpr unsigned kMostIdle = (1u << 6) - 1;
+  static constexpr unsigned kMostGrowths = 6;
+  static constexpr unsigned kMostIdle = (1u << 5) - 1;
   void set_capacity(unsigned slots) { capacity = slots & 0xfffu; }
+  void set_growths(unsigned growths) { array_growths = growths & 7u; }
   void note(Use now) {
     if (use < now) use = now;
   }
 };
 static_assert(magazine_policy::kMaxCapacity <= 0xfff, "a capacity's bits");
-static_assert(kArrayGrowth == 4, "two doublings");
-/// The slots of every other array at the start, so that as many growths reach the longest. Moving a
+/// The slots of every other array at the start, so that kMostGrowths reach the longest. Moving a
 /// magazine costs a look at all recent frees, some 700 instructions, and a thread that lives for
 /// some hundred calls would pay that for every class that it uses. An array that is never filled
 /// then takes four cache lines instead of one.
 inline constexpr unsigned kFirstArray =
-    ((magazine_policy::kMaxCapacity - 1) >> 2 * Tuning::kMostGrowths) + 1;
+    ((magazine_policy::kMaxCapacity - 1) >> Tuning::kMostGrowths) + 1;
 
 [[nodiscard]] LOAM_INLINE size_t block_bytes(unsigned size_class) {
   return LOAM_UNLIKELY(size_class == kMixedClass) ? kMixedBytes : class_info(size_class).bytes;
@@ -63,7 +59,7 @@ inline constexpr unsigned kFirstArray =
 /// to find the blocks' sizes.
 [[nodiscard]] inline bool has_fixed_array(unsigned size_class) { return size_class == kMixedClass; }
 
-/// The slots of an array that was made longer `growths` times; at most what its magazine may use.
+/// The slots of an array that was doubled `growths` times; at most what its magazine may use.
 [[nodiscard]] unsigned array_slots(unsigned size_class, unsigned growths);
 
 [[nodiscard]] inline size_t array_bytes(unsigned size_class, unsigned growths) {

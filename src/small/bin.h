@@ -237,7 +237,7 @@ class Bin {
   List<Span> lists_[kLists];
   // Empty spans, which are in no other list. If threads contend for the class, up to most_empty_ of
   // them are kept, because one thread soon takes what another has freed. Otherwise other classes
-  // get them at once (decision 30).
+  // get them at once (decision 25).
   List<Span> empty_;
   Counts counts_;
   IdleSlots idle_;
