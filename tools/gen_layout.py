@@ -46,8 +46,8 @@ PROGRAMS = [  # what a program's start runs leads, because every one of them run
 ]  # fmt: skip
 
 
-def run(*command, **more):
-    return subprocess.run(command, check=True, capture_output=True, text=True, **more).stdout
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def executed(profile, library, starts):

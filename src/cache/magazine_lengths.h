@@ -9,6 +9,7 @@ namespace loam {
 
 /// Blocks of mixed spans have any size up to 8 KiB; each is counted as this many bytes.
 inline constexpr size_t kMixedBytes = 512;
+
 /// What a class did since the last collection. The collection armed its magazine, so the first
 /// call after it is a slow one.
 enum class Use : uint8_t { kNone, kHit, kMissed };

@@ -42,8 +42,8 @@ class alignas(kPageBytes) SmallHeap {
   [[nodiscard]] unsigned take_slots(Refill&& refill);
 
   /// Call when a large run took fresh pages. Gives the page heap memory that may serve the next
-  /// run: all empty spans that bins keep. For a run no longer than the longest span, it
-  /// also gives whole free pages of sparse spans.
+  /// run: all empty spans that bins keep. For a run no longer than the longest span, it also gives
+  /// whole free pages of sparse spans.
   void make_room_for_runs(Pages run);
   /// Does the first half of make_room_for_runs(). Costs almost nothing if no class has several
   /// bins.

@@ -67,7 +67,7 @@ static long calls(char* const* arguments, char* const* environment) {
   return (stops + 1) / 2; /* one stop before each call and one after it; none after the last */
 }
 
-/* Blocks of many sizes are allocated, grown and freed in some order, up to 20 MB at once. */
+/* Blocks of many sizes are allocated, resized and freed in some order, some 5 MB at once. */
 static int work(void) {
   enum { kBlocks = 4000 };
   static void* blocks[kBlocks];
@@ -76,9 +76,12 @@ static int work(void) {
     seed = seed * 1103515245 + 12345;
     void** const block = &blocks[(seed >> 8) % kBlocks];
     const size_t bytes = (size_t)1 << (seed >> 24) % 14;
-    free(seed & 64 ? *block : NULL);
-    if ((seed & 64) == 0) *block = realloc(*block, bytes + seed % 512);
-    if ((seed & 64) != 0) *block = seed & 128 ? calloc(1, bytes) : malloc(bytes);
+    if ((seed & 64) == 0) {
+      *block = realloc(*block, bytes + seed % 512);
+    } else {
+      free(*block);
+      *block = seed & 128 ? calloc(1, bytes) : malloc(bytes);
+    }
   }
   for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
   free(malloc(300000));

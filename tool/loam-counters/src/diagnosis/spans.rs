@@ -45,16 +45,23 @@ pub fn of(snapshot: &Snapshot) -> InSpans {
     // and which one calls is not known.
     let is_alone = snapshot.process.whole(ids::THREADS) <= 1;
     let classes = snapshot.heaps.iter().flat_map(|heap| &heap.classes);
-    classes.fold(InSpans::default(), |sum, class| {
+    let sum = classes.fold(InSpans::default(), |sum, class| {
         let here = of_class(class, is_alone);
         InSpans {
             bytes: sum.bytes + here.bytes,
             calls: sum.calls + here.calls,
             spans: sum.spans + here.spans,
         }
-    })
+    });
+    InSpans {
+        bytes: sum.bytes.max(0.0),
+        calls: sum.calls.max(0.0),
+        ..sum
+    }
 }
 
+/// Below zero where the class has given back more pages than the average says. Only the sum of all
+/// classes is cut at zero: a cut of each would make it too large.
 fn of_class(class: &ClassFigures, is_alone: bool) -> InSpans {
     let length = class.block_bytes;
     let Some(chances) = Chances::of(class) else {
@@ -85,7 +92,7 @@ fn of_class(class: &ClassFigures, is_alone: bool) -> InSpans {
         + *full as f64 * chances.idle_pages(staying(class.span_slots))
         + empty as f64 * class.span_pages as f64;
     let gone = blocks(ids::CLASS_UNBACKED_BYTES);
-    let bytes = (pages * PAGE as f64 - gone).max(0.0);
+    let bytes = pages * PAGE as f64 - gone;
     // Neighbours go in one call: a page, or the pages of a slot, begins a call if those before it
     // do not go.
     let unit = PAGE.max(length / PAGE * PAGE);
