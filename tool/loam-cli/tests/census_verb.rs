@@ -195,6 +195,34 @@ fn each_live_block_is_counted_and_no_freed_one() {
     }
 }
 
+/// Loam's first records lie among variables: those of its library, or of the program.
+#[test]
+fn pointers_beside_the_heaps_first_records_hold_what_they_point_to() {
+    let archive = root().join("build/libloam.a");
+    let (Some(library), true) = (library(), archive.exists()) else {
+        return skip("the library has not been built");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let whole = format!(
+        "-Wl,--whole-archive,{},--no-whole-archive",
+        archive.display()
+    );
+    for (options, heap) in [(None, Some(library)), (Some(whole), None)] {
+        let program = folder.path().join("beside");
+        let options = ["-pthread"].into_iter().chain(options.as_deref());
+        if !build("beside", &options.collect::<Vec<_>>(), &program) {
+            return skip("there is no C++ compiler");
+        }
+        let mut beside = start_on(&program, heap.as_deref());
+        let live: u64 = beside.line().parse().unwrap();
+        let census = census(&beside.pid());
+        assert!(census["allocator"].as_str().unwrap().starts_with("Loam "));
+        let objects = row(&census, "beside::Live");
+        assert_eq!(number(objects, "blocks"), live, "{heap:?}");
+        assert_eq!(number(objects, "lost_blocks"), 0, "{heap:?}");
+    }
+}
+
 /// A core of a process that runs on.
 fn core_of(folder: &Path, pid: &str) -> Option<PathBuf> {
     let made = Command::new("gcore")

@@ -212,11 +212,18 @@ pub fn read<M: Memory, S: Sink>(
     }
     let mut snapshot = derive::snapshot(&later, false, &mut derive::Memory::default());
     snapshot.record_addresses.append(&mut walk.records);
-    let own = own_ranges(&snapshot, mappings).into_iter();
-    let mut ranges: Vec<(u64, u64)> = own.map(|(start, end, _)| (start, end)).collect();
+    // The first records lie among variables, maybe the program's own. The kernel may have joined
+    // these with a mapping of the program's.
     let first = directory.find("first_records");
     let first = first.map(|place| &directory.tables[place]);
-    ranges.extend(first.map(|one| (one.address, one.address.saturating_add(one.stride))));
+    let first = first.map(|one| (one.address, one.address.saturating_add(one.stride)));
+    let is_first = |address: u64| first.is_some_and(|(start, end)| (start..end).contains(&address));
+    snapshot
+        .record_addresses
+        .retain(|address| !is_first(*address));
+    let own = own_ranges(&snapshot, mappings).into_iter();
+    let mut ranges: Vec<(u64, u64)> = own.map(|(start, end, _)| (start, end)).collect();
+    ranges.extend(first);
     let mut problems = Vec::new();
     if walk.unread > 0 {
         problems.push(format!(
